@@ -177,7 +177,7 @@ def ask(env: SkillEnv, asked: Asked, settings: Settings, rng: np.random.Generato
 
 @dataclasses.dataclass(slots=True)
 class Takeovers:
-    """Successes after takeovers and alone from the same starts, and how the episodes ended."""
+    """Successes after takeovers and alone from the same starts, and counts of both outcomes."""
 
     count: int = 0
     drawn_again: int = 0

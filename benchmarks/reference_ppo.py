@@ -172,7 +172,11 @@ def reference(task: Task, seed: int) -> tuple[list[float], float]:
 
 
 def evaluate(task: Task, act) -> list[float]:
-    """Returns the returns of episodes, from initial states that are the same for all learners."""
+    """Runs evaluation episodes, from initial states that are the same for all learners.
+
+    Returns:
+        Sum of rewards of each episode.
+    """
     env, returns = task.make(), []
     for seed in range(FIRST_SEED, FIRST_SEED + EPISODES):
         observation, _ = env.reset(seed=seed)

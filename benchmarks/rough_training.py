@@ -4,12 +4,12 @@
 
 Runs `tpsrl train navigate` from the state with the collector `ver` and four workers. Every `kill_s`
 seconds a worker is killed. After a quarter of the time the disk is full for a minute, which stops
-the training; after half and after three quarters of it the training itself is killed. Each time it
-is resumed by `resume=auto`. Prints a row every twentieth of the time: steps, resident memory and
-descriptors of the training and of its workers, pages in shared memory; at the end prints the
-training's messages. The exit code is 1 if the steps of the checkpoint and the metrics differ, an
-update is missing or duplicated, a stop was not reported in one line, or a quantity has grown by
-more than 10% and 10 MiB since the last start.
+the training; after half and after three quarters of the time the training itself is killed. Each
+time it is resumed by `resume=auto`. Prints a row every twentieth of the time: seconds, resident
+memory and descriptors of the training and of its workers, pages in shared memory; at the end prints
+the training's messages. The exit code is 1 if the steps of the checkpoint and the metrics differ,
+an update is missing or duplicated, a stop was not reported in one line, or a quantity has grown by
+more than 10% plus 10 (MiB or descriptors) since the last start.
 
 The disk is a file system in memory, so the benchmark must be run as root (Linux).
 """

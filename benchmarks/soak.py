@@ -3,9 +3,10 @@
     python -m benchmarks.soak [STEPS] [COLLECTOR] [FAILURES]
 
 Uses 16 synthetic environments whose steps take no time, in 16 workers, and a learner. Prints a row
-every tenth of the steps: resident memory of the main process and of all workers, descriptors of the
-main process and of all workers, pages of shared memory. With FAILURES, that many workers are killed
-during the run. The exit code is 1 if the last row exceeds the third by more than 5%.
+every tenth of the steps: steps, resident memory of the main process and of all workers, descriptors
+of the main process and of all workers, pages of shared memory. With FAILURES, that many workers are
+killed during the run. The exit code is 1 if the last row exceeds the third by more than 5% plus 1
+(MiB or descriptor).
 
 oneDNN caches the last 1,024 compiled kernels, one per shape. As sequences keep having new shapes,
 the cache takes 50 to 100 MiB until it is full. Here it is limited to 64 kernels, so that its growth

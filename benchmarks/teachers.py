@@ -1,4 +1,4 @@
-"""Training of a teacher without demonstrations: from its own starts or also from scripted runs.
+"""Training of a teacher without demonstrations, from its own starts or also from scripted runs.
 
     python -m benchmarks.teachers [skill=pick] [steps=4000000] [seeds=0,1,2] [runs=400]
         [episodes=200] [variants=along,own] [processes=0] [threads=0] [out=out/teachers]

@@ -35,7 +35,7 @@ def mean_success(skill: str, folder: Path, episodes: int, processes: int, blind:
     """Returns the success rate of the mean action of a training's last policy.
 
     Episodes start from validation starts. With `blind`, these sensors are taken from another run.
-    Existing results are not made again.
+    Existing results are reused.
     """
     policy = folder / "mean" / f"{skill}.safetensors"
     out = folder / f"eval{blind.replace(',', '_')}"

@@ -174,7 +174,7 @@ class Cluster:
         return float(when[min(self._wanted, len(when)) - 1])
 
     def _marginal(self, tried: Sequence["_Collected"], when: np.ndarray) -> float:
-        """Returns when the rule `marginal` preempts, from the times (k,) at which steps are ready."""
+        """Returns when the rule `marginal` preempts, given the times (k,) at which steps end."""
         if self._learning_s is None:
             return _NEVER
         enough = max(float(np.sort(whole.ready)[self._least - 1]) for whole in tried)

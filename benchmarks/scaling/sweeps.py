@@ -44,7 +44,7 @@ _DDPPO_LINK = AllReduce(
 _MINIBATCH_SIGMA = 0.05  # assumed
 
 # Fitted to the three mean rates of table 1 on one GPU (174, 327, 428); the rates of more GPUs are
-# predictions. Each home's step times have a factor, drawn anew for each episode.
+# predictions. Each home's step times have a factor that is drawn for each episode.
 _HAB_S, _HAB_SIGMA, _HAB_RESET_S, _HAB_EPISODE = 9.6e-3, 0.5, 0.4, (100, 200)
 _RESNET18_S, _RESNET18_EACH_S, _RESNET18_1024_S = 8e-3, 5e-4, 0.15
 _VER_LINK = dataclasses.replace(_DDPPO_LINK, gradient_bytes=32e6)

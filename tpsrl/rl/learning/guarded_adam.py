@@ -50,9 +50,7 @@ class GuardedAdam:
         return float(self._adam.param_groups[0]["lr"])
 
     def set_rates(self, rate: float, apart: float | None = None) -> None:
-        """Sets the learning rate of the next steps; `apart` is that of the parameters apart, None:
-        `rate`.
-        """
+        """Sets the learning rate of the next steps; that of parameters `apart` if it differs."""
         for group, own in zip(self._adam.param_groups, (None, apart), strict=True):
             group["lr"] = rate if own is None else own
 

@@ -259,7 +259,7 @@ class PPO:
         return tensors, note | ({"rate": self.rate} if self._adaptive else {})
 
     def load_state_dict(self, tensors: dict[str, torch.Tensor], note: dict[str, Any]) -> None:
-        """Restores the learner from `state_dict`, exactly; the settings are those of this object.
+        """Restores the learner exactly from `state_dict`; the settings are those of this object.
 
         An adapted learning rate is clamped to the bounds of the settings.
 

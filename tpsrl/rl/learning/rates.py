@@ -44,8 +44,8 @@ def adapted(
     """Returns the learning rate after an epoch with this KL (Liang et al. 2018, as in rl_games).
 
     The rate is divided by 1.5 where the KL is above twice the desired one, and multiplied by 1.5
-    where the KL is below half of it and `may_rise` is true; it stays within `bounds`. A KL that is
-    NaN changes nothing.
+    where the KL is below half of it and `may_rise` is true; it stays within `bounds`. A KL of NaN
+    leaves the rate unchanged.
     """
     if kl > 2.0 * desired:
         rate /= FACTOR

@@ -250,7 +250,7 @@ class Inputs:
 
 
 class Trunk(nn.Module):
-    """Network from observation and previous action to features (n, `size`), LSTM included."""
+    """Network from observation and previous action to features (n, `size`), LSTM optional."""
 
     def __init__(self, spec: EnvSpec, settings: PolicySettings) -> None:
         super().__init__()
