@@ -45,7 +45,7 @@ from tpsrl.world.episode import Episode
 from tpsrl.world.state import WorldState
 
 EPISODE_STEPS = 200  # with a random learner
-LATEST_STEP = 100  # latest takeover by the demonstrator
+LATEST_STEP = 100  # the demonstrator takes over before this step
 LONGEST_ACTION = 20  # steps with the same random action
 NOISE, LAPSES = 0.3, 0.35  # of a drifting learner
 LOST = 60  # consecutive invalid labels after which the episode ends

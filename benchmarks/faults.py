@@ -3,9 +3,9 @@
     python -m benchmarks.faults [faults=20] [seed=0] [only=train_sync,...] [out=out/faults]
 
 Each command of `benchmarks/kills.py` first runs undisturbed, then `faults` times on a separate disk
-with less space than it wrote. It must either end with exit code 1 or 2 and one line of text, or
-complete with all of its output. With enough space again, it must resume or start over, and its
-output must equal that of the undisturbed run. No temporary file and no process may remain.
+with space for 0 to 110% of its output. It must either end with exit code 1 or 2 and one line of
+text, or complete with all of its output. With enough space again, it must resume or start over, and
+its output must equal that of the undisturbed run. No temporary file and no process may remain.
 
 The disk is a file system in memory, so the benchmark must be run as root (Linux).
 """
