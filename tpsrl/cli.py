@@ -308,7 +308,7 @@ def _find(arguments: list[str]) -> tuple[str, Command, list[str]]:
 
 
 def _with_user_code(arguments: list[str]) -> list[str]:
-    """Registers the user's own modules; returns the arguments with absolute paths of their files."""
+    """Registers the user's own modules; returns the arguments with absolute paths of files."""
     given = dict(a.split("=", 1) for a in arguments if "=" in a)
     own = {"skill_modules", "encoder_modules", "auxiliary_modules"}
     if not given.keys() & {*own, "resume", "config"}:
@@ -388,7 +388,7 @@ def _command(module: Any, arguments: list[str]) -> tuple[Command, list[str]]:
 
 
 def _values(name: str, command: Command, arguments: list[str]) -> dict[str, Any]:
-    """Returns the values of the arguments by key; leading words without `=` fill positional keys."""
+    """Returns the values of the arguments by key; leading words fill the positional keys."""
     from tpsrl import config
 
     words = list(itertools.takewhile(lambda argument: "=" not in argument, arguments))

@@ -401,7 +401,7 @@ def preset_changes(group: str, settings: Any, default: str) -> dict[str, Any]:
 
 
 def changes(settings: Any, reference: Any) -> dict[str, Any]:
-    """Returns the entries, by dotted key, in which a dataclass differs from another of its class."""
+    """Returns the entries, by dotted key, in which a dataclass differs from another instance."""
     theirs, missing = flat(reference), object()
     mine = flat(settings).items()
     return {key: value for key, value in mine if value != theirs.get(key, missing)}
@@ -630,7 +630,7 @@ def _override(config: Any, schema: type, key: str, given: Any) -> Any:
 
 
 def _entries(key: str, text: str) -> str:
-    """Returns how to set a mapping's entries; parses the `KEY:VALUE,KEY:VALUE` of earlier versions."""
+    """Returns how to set a mapping's entries; parses the older form `KEY:VALUE,KEY:VALUE`."""
     pairs = [pair.partition(":") for pair in text.split(",")]
     if not all(colon for _, colon, _ in pairs):
         return f"{key}.KEY=VALUE"
@@ -817,7 +817,7 @@ def _schemas(schema: type) -> Iterator[type]:
 
 
 def _mappings(schema: Any, prefix: str = "") -> dict[str, Any]:
-    """Returns the fields made by `some_of`, by dotted key, with their functions that list the keys."""
+    """Returns the fields made by `some_of`, by dotted key, with the functions of their keys."""
     found: dict[str, Any] = {}
     for field in _fields(schema):
         if "some_of" in field.metadata:

@@ -18,7 +18,7 @@ class UserError(Exception):
 
 
 def unknown(field: str, given: object, valid: Iterable[str]) -> UserError:
-    """Returns a `UserError` for a value outside a closed set, with the nearest valid value, if any."""
+    """Returns a `UserError` for a value outside a closed set; suggests the nearest valid value."""
     return UserError(f"{field}: unknown value '{given}'{_hint(given, valid)}")
 
 
@@ -79,7 +79,7 @@ def suggestion(nearest: str | None) -> str:
 
 @contextlib.contextmanager
 def renamed(field: str, given: str) -> Iterator[None]:
-    """Replaces `field` by `given` in errors raised inside the block, as the user knows that name."""
+    """Replaces the name `field` by `given`, the setting used, in errors raised inside the block."""
     try:
         yield
     except UserError as error:

@@ -24,7 +24,7 @@ def figure(**options: Any) -> Any:
 
 
 def _import() -> None:
-    """Imports matplotlib without MPLBACKEND, since an unknown backend would make the import fail."""
+    """Imports matplotlib without MPLBACKEND, since an unknown backend makes the import fail."""
     backend = os.environ.pop(_VARIABLE, None)
     try:
         import matplotlib

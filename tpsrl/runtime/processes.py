@@ -28,7 +28,7 @@ class Terminated(BaseException):
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C was pressed; a subclass, since KeyboardInterrupt itself cannot be weakly referenced."""
+    """Ctrl-C was pressed; a subclass, since KeyboardInterrupt cannot be weakly referenced."""
 
 
 @contextlib.contextmanager
@@ -97,7 +97,7 @@ def ending_in_order() -> Iterator[None]:
 
 
 def launch(process: BaseProcess) -> None:
-    """Starts a process with Ctrl-C blocked, so that the parent handles it; see `end_if_unguarded`."""
+    """Starts a process with Ctrl-C blocked, for the parent handles it; see `end_if_unguarded`."""
     end_if_unguarded()
     with left_to_this_one(signal.SIGINT):
         process.start()

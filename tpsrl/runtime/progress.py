@@ -83,7 +83,7 @@ class Bar(contextlib.AbstractContextManager["Bar"]):
         self._bar.stop()
 
     def update(self, done: int, told: str = "") -> None:
-        """Shows that `done` items are finished; `told` is additional text, such as a success count."""
+        """Shows that `done` items are finished; `told` is additional text, such as a count."""
         self._bar.update(self._task, completed=done, told=told)
         more = f", {told}" if told else ""
         self._lines.add(f"{self._title}: {done} of {self._total}{more}")

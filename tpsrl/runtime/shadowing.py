@@ -32,9 +32,7 @@ def check() -> None:
 
 
 def is_command() -> bool:
-    """Returns whether Python was started as `tpsrl` or `python -m tpsrl`, which calls `check`
-    itself.
-    """
+    """Returns whether Python was started as the `tpsrl` command, which calls `check` itself."""
     program = sys.argv[0] if getattr(sys, "argv", None) else ""
     if program == "-m":
         return sys.orig_argv[sys.orig_argv.index("-m") + 1 :][:1] == ["tpsrl"]

@@ -111,7 +111,7 @@ def sweep(base: Path) -> None:
 
 
 def _try_lock(path: Path) -> int | None:
-    """Locks a file and returns its descriptor, which exec closes; None if it is locked or removed."""
+    """Locks a file and returns its descriptor, closed by exec; None if it is locked or removed."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
