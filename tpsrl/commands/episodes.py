@@ -125,7 +125,7 @@ def _import(settings: ImportSettings) -> int:
 
 
 def _kind(episode: "Episode") -> str:
-    """Describes the scenario, split and number of targets that an evaluation needs for an episode."""
+    """Describes the scenario, split and targets that an evaluation of an episode needs."""
     count = len(episode.targets)
     targets = f"{count} target{'s' if count > 1 else ''}"
     return f"{episode.scenario}, split {episode.split}, {targets}"

@@ -1,4 +1,4 @@
-"""`tpsrl polish`: trains the skills of a chain where the chain hands over to them."""
+"""`tpsrl polish`: trains the skills of a chain from the states at their handoffs."""
 
 import dataclasses
 from collections.abc import Mapping

@@ -97,7 +97,7 @@ def ending_in_order() -> Iterator[None]:
 
 
 def launch(process: BaseProcess) -> None:
-    """Starts a process with Ctrl-C blocked, for the parent handles it; see `end_if_unguarded`."""
+    """Starts a process with Ctrl-C blocked, left to the parent; see `end_if_unguarded`."""
     end_if_unguarded()
     with left_to_this_one(signal.SIGINT):
         process.start()

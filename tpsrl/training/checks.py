@@ -115,7 +115,7 @@ def default_teacher(preset: TrainSettings) -> str | None:
 
 
 def whole_folders(text: str | None, field: str) -> str | None:
-    """Makes comma-separated folders absolute, so that a training can be resumed from any directory."""
+    """Makes comma-separated folders absolute, so that a training can be resumed from anywhere."""
     if text is None:
         return None
     folders = filter(None, (folder.strip() for folder in text.split(",")))
@@ -129,7 +129,7 @@ def _whole_teacher(teacher: str | None) -> str | None:
 
 
 def _start_states(settings: TrainingSettings) -> str | None:
-    """Returns the start states with absolute paths, so that training can be resumed from anywhere."""
+    """Returns the start states with absolute paths, to resume the training from anywhere."""
     given = [text for text in (settings.start_states, settings.starts) if text is not None]
     if len(set(given)) > 1:
         raise UserError(f"start_states: '{given[0]}' and starts={given[1]} contradict each other")

@@ -137,7 +137,7 @@ def see_with(settings: TrainingSettings, path: str, given: Mapping[str, Any]) ->
 
 
 def _pictures(spec: "EnvSpec") -> str | None:
-    """Returns a policy's images in the form of `cameras`; None for head depth alone or no camera."""
+    """Returns a policy's images in the form of `cameras`; None for at most head depth."""
     from tpsrl.rl.envs.pictures import pictures_of
     from tpsrl.world.cameras import HEAD_DEPTH
 

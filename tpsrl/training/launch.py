@@ -71,7 +71,7 @@ def _ended(code: int) -> str:
 
 
 def _mend_agent() -> None:
-    """Makes torchrun end all ranks that it starts, and not restart ranks that refused their input."""
+    """Makes torchrun end all ranks that it starts, and not restart those that refused input."""
     from torch.distributed.elastic.agent.server import local_elastic_agent
     from torch.distributed.launcher import api
 

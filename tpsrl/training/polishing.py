@@ -291,7 +291,7 @@ def run_command(words: Sequence[str]) -> None:
 
 
 def handoff_taxes(reports: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """Returns each skill's mean handoff tax over the rows of the handoff matrices, weighted by n."""
+    """Returns each skill's mean handoff tax over the rows of handoff matrices, weighted by n."""
     sums: dict[str, list[float]] = collections.defaultdict(lambda: [0.0, 0.0])
     for report in reports:
         for row in report.get("handoff_matrix") or ():

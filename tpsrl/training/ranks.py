@@ -188,7 +188,7 @@ def device_of(choice: str) -> "torch.device":
 
 
 def in_turn(group: "Group", make: Callable[[], Prepared]) -> Prepared:
-    """Calls `make` on rank 0 first, then on the other ranks, which find its results in the cache."""
+    """Calls `make` on rank 0 first, then on the others, which find its results in the cache."""
     if group.rank > 0:
         group.gather(None)
     made = make()
