@@ -54,9 +54,7 @@ def possible_effects(action: Operator, reachable: Collection[Atom]) -> set[Liter
 
 
 def possible(conjunction: Iterable[Clause], reachable: Collection[Atom]) -> bool:
-    """Returns whether clauses could ever hold under delete relaxation; negative literals always
-    can.
-    """
+    """Returns whether clauses could hold if facts were never deleted; negative literals always can."""
     return all(
         any(not literal.holds or literal.atom in reachable for literal in clause)
         for clause in conjunction

@@ -24,7 +24,7 @@ class Container:
     slide: np.ndarray
 
     def depth_inside(self, point: np.ndarray, joint: float) -> float:
-        """Returns how deep (m) a point (3,) is inside, negative outside, at joint position `joint`."""
+        """Returns how deep (m) a point (3,) is inside, negative outside, at joint value `joint`."""
         local = self.rotation.T @ (point - self.pos - joint * self.slide)
         return float(np.min(self.half - np.abs(local)))
 

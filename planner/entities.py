@@ -105,7 +105,7 @@ class Entities:
 
 
 def short_name(name: str) -> str:
-    """Returns an entity's name without its YCB part, the same in each episode: "obj_0", "goal_0"."""
+    """Returns the name without its YCB part, the same in every episode: "obj_0", "goal_0"."""
     match = re.match(r"(obj|clutter)_\d+", name)
     return match.group() if match else name
 

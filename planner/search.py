@@ -124,7 +124,7 @@ def reachable_atoms(task: GroundedTask) -> set[Atom]:
 def _achieve(
     task: GroundedTask, state: State, goals: Sequence[Atom], reachable: set[Atom]
 ) -> Sequence[Operator]:
-    """Returns a shortest action sequence to all goals from a state where only the last is missing."""
+    """Returns a shortest action sequence to all goals from a state with all but the last."""
     helpful = _contributing(task.actions, state.atoms, goals, reachable)
     given_up = False
     for actions in (helpful, task.actions):

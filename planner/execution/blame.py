@@ -130,9 +130,7 @@ class Blame:
                 cause.recovered = bool(asked) and asked[-1].holds
 
     def _mark_harmless(self, positions: Mapping[str, np.ndarray]) -> None:
-        """Marks displaced objects as recovered unless they, or an object near them, are in the
-        failure.
-        """
+        """Marks displaced objects as recovered unless the failure is about or beside them."""
         causes = self._trace.causes
         failure = earliest(c for c in causes if not c.recovered and c.reason != KNOCKED)
         for cause in causes:

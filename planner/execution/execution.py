@@ -156,9 +156,7 @@ class Execution:
             self.at += 1
 
     def _new_plan(self, first: Path | None = None) -> Plan:
-        """Returns a plan from the current state to the goal: read from the file `first`, or
-        searched.
-        """
+        """Returns a plan from the current state to the goal, from the file `first` or by search."""
         thresholds, rules = self.executor.predicates, self.rules
         problem = problem_from_episode(self.episode, self.world, thresholds, rules.plan)
         found = searched_or_read(problem, rules.domain, rules.carried_out_by, first)
@@ -364,7 +362,7 @@ class Execution:
             turn = mark.in_turn is not None
 
     def _finish(self) -> None:
-        """Waits for objects to settle, and calls stop; shortens the wait to stay within the limit."""
+        """Waits for objects to settle, and calls stop; the wait stays within the episode's limit."""
         if self.over:
             self.trace.ended_by = self.over
             return

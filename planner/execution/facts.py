@@ -55,7 +55,7 @@ class Facts:
         return all(self.atom(atom).holds for atom in atoms)
 
     def clause(self, clause: Clause) -> Margin:
-        """Returns the margin of a disjunction: that of its first literal that holds, or its last."""
+        """Returns the margin of a disjunction: of its first literal that holds, or its last."""
         margin = Margin.flag(False)
         for literal in clause:
             margin = self.atom(literal.atom)

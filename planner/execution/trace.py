@@ -219,7 +219,7 @@ class Trace:
 
     @property
     def first_cause(self) -> Cause | None:
-        """First cause of the failure: the earliest cause that was not recovered; None on success."""
+        """First cause of the failure: the earliest cause without recovery; None on success."""
         if self.success:
             return None
         return earliest(cause for cause in self.causes if not cause.recovered)

@@ -154,7 +154,7 @@ def _train(settings: TrainingSettings, group: "Group") -> int:
 
 
 def _beginning(settings: TrainingSettings) -> "Checkpoint | None":
-    """Returns the checkpoint to resume from, or None; refuses what cannot be started or resumed."""
+    """Returns the checkpoint to resume, or None; refuses a folder that cannot be used for this."""
     from tpsrl.rl.run import metrics
     from tpsrl.rl.run.checkpoint import BEST, FOLDER
     from tpsrl.rl.run.curves import CURVE
