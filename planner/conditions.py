@@ -54,7 +54,10 @@ def possible_effects(action: Operator, reachable: Collection[Atom]) -> set[Liter
 
 
 def possible(conjunction: Iterable[Clause], reachable: Collection[Atom]) -> bool:
-    """Returns whether clauses could hold if facts were never deleted; negative literals always can."""
+    """Returns whether clauses could hold if facts were never deleted.
+
+    Negative literals count as satisfiable.
+    """
     return all(
         any(not literal.holds or literal.atom in reachable for literal in clause)
         for clause in conjunction

@@ -362,7 +362,7 @@ class Execution:
             turn = mark.in_turn is not None
 
     def _finish(self) -> None:
-        """Waits for objects to settle, and calls stop; the wait stays within the episode's limit."""
+        """Waits for objects to settle within the episode's limit, and calls stop."""
         if self.over:
             self.trace.ended_by = self.over
             return

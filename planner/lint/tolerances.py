@@ -45,7 +45,7 @@ def _lines(played: Replay) -> dict[str, tuple[str, Line]]:
         try:
             skill = registry.carrying_out(step.atom[0])
         except UserError:
-            continue  # an action without a skill is reported when the plan is made
+            continue  # `make_step` reports an action without a skill when the plan is made
         line = skill.definition.line(played.definition.skills.of(skill.name))
         if line is not None:
             found |= {atom[0]: (skill.name, line) for atom in step.adds if atom[0] not in found}
