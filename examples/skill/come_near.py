@@ -48,7 +48,7 @@ class ComeNearSettings(TaskSettings):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ComeNearThresholds:
-    """Success thresholds: distance along the floor plane, and angle to the object."""
+    """Success thresholds: horizontal distance and angle to the object."""
 
     near_m: float = 1.2
     facing_rad: float = 0.5
