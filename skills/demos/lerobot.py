@@ -6,9 +6,8 @@ Columns:
 - `taken_action` is the action that was executed. (LeRobot would treat a name that begins with
   "action" as another output of a policy.)
 - `label_valid` is whether the label is valid.
-- `observation.depth` (head) and `observation.hand_depth` are 16-bit images in millimetres,
-LeRobot's
-  format of depth without video compression.
+- `observation.depth` (head) and `observation.hand_depth` are 16-bit images in millimetres, the
+  format of LeRobot for depth without video compression.
 - `observation.images.head_rgb` and other colour columns are RGB images.
 - `observation.head_semantic` and other class columns are images of class numbers.
 """

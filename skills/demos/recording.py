@@ -34,7 +34,7 @@ _STATE_STEPS = 4  # interval in steps of the states that may be kept
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Actors:
-    """Settings of who acts in recorded episodes.
+    """Settings of the actor in recorded episodes.
 
     Without `student` the demonstrator acts. A share `disturbed` of its episodes has noise and
     lapses of a level drawn per episode, up to `noise` (standard deviation) and `lapses` (share of

@@ -28,7 +28,7 @@ def load(
 
     Raises:
         UserError: a folder is damaged, has another skill, or lacks a sensor or a picture of the
-            size.
+            requested size.
     """
     found: list[Demonstration] = []
     skill, depth = inputs.skill, inputs.depth
