@@ -1,19 +1,19 @@
-"""What Pick's success rests on: its base, its warm start, its collector, how near it begins.
+"""Ablation of Pick: base movement, collector, demonstrations and start distance.
 
     python -m benchmarks.ablations [steps=700000] [demos=700] [frames=1000000] [seeds=0,1,2]
         [episodes=100] [variants=rl,rl_still,rl_sync,warm] [processes=0] [threads=0]
         [out=out/ablations]
 
-The variants, each with every seed, from nothing but the training apartments:
+The variants, each trained with every seed on the training apartments alone:
 
 - rl: `steps` samples of PPO by VER, preset cpu_fast, sensors=fetch;
-- rl_still: the same with the base held still (`base_movement=false`), the VER paper's ablation;
-- rl_sync: the same by lock-step rollouts;
-- warm: `demos` demonstrations, and a policy cloned from them in `frames` frames.
+- rl_still: the same without base movement (`base_movement=false`), the VER paper's ablation;
+- rl_sync: the same with lock-step rollouts;
+- warm: a policy cloned from `demos` demonstrations in `frames` frames.
 
-What is there already is not repeated. Then each is evaluated from validation starts by which
-nothing was chosen, within 2 m of the object, as it was trained, and within 4 and 6 m. Prints the
-table in Markdown; the minutes are of one run, with its validations left out.
+Existing runs are not repeated. Each policy is then evaluated from held-out validation starts within
+2 m of the object, as in training, and within 4 and 6 m. Prints the table in Markdown; the minutes
+are those of one run without validations.
 """
 
 import dataclasses
@@ -49,7 +49,7 @@ CHANGED = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Settings:
-    """How much of each."""
+    """Settings of the ablation."""
 
     steps: int = config.option(700_000, "samples of a training", minimum=1)
     demos: int = config.option(700, "demonstrations", minimum=1)
@@ -64,7 +64,7 @@ class Settings:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Run:
-    """One variant with one seed; a folder holds what is made on the way."""
+    """One variant with one seed; its files are in `folder`."""
 
     variant: str
     seed: int
@@ -72,11 +72,11 @@ class Run:
 
     @property
     def policy(self) -> Path:
-        """Where the policy is that it ends with."""
+        """Folder of the resulting policy."""
         return self.folder / "policy"
 
     def make(self, settings: Settings) -> None:
-        """Trains or clones, and notes how long that took."""
+        """Trains or clones, and records the time taken."""
         note = self.folder / "minutes.json"
         if note.exists():
             return
@@ -102,13 +102,13 @@ class Run:
         return float(json.loads((self.folder / "minutes.json").read_text())["minutes"])
 
     def rate(self) -> float | None:
-        """Samples a second, learning included; None: it collects none."""
+        """Returns the samples per second, learning included; None for a cloned policy."""
         if self.variant == "warm":
             return None
         return float(np.median([row["samples_per_s"] for row in metrics.read(self.policy)]))
 
     def picked(self) -> float | None:
-        """Share of the episodes in the last quarter of a training in which it took the object."""
+        """Returns the share of episodes that pick the object, in a training's last quarter."""
         if self.variant == "warm":
             return None
         rows = [row for row in metrics.read(self.policy) if row["terms"]]
@@ -116,7 +116,7 @@ class Run:
         return float(np.mean([row["terms"]["pick"] / once for row in rows[-len(rows) // 4 :]]))
 
     def success(self, metres: int, settings: Settings) -> float:
-        """How many runs succeed of those that begin within so many metres."""
+        """Returns the success rate from starts within `metres` of the object."""
         out = self.folder / f"within_{metres}"
         if not (out / "report.json").exists():
             where = "own" if metres == DISTANCES[0] else f"near:{metres}"
@@ -131,7 +131,7 @@ class Run:
 
 
 def main(words: Sequence[str]) -> None:
-    """Runs what is missing and prints the table."""
+    """Makes missing runs and prints the table."""
     settings = config.load(Settings, config.parse(words))
     variants = chosen(settings.variants, NAMES)
     seeds = [int(word) for word in settings.seeds.split(",")]

@@ -1,12 +1,12 @@
-"""Control steps per second of many homes that step together, with and without depth.
+"""Control steps per second of many homes stepped together, with and without depth.
 
     python -m benchmarks.batch [engine=warp] [envs=64,256,1024,4096] [minutes=10] [out=out/batch]
 
-For each number of homes: physics alone, head depth alone at 64 x 64 and 128 x 128, and both
-together; what making, resetting and the first step took (which compiles), and the memory. Homes
-start in so many Tidy House episodes of the training apartments and get random actions. Goes from
-few homes to many, until the time is over or the memory is full; the report says which. Writes
-`batch.json` and `batch.png` into `out`.
+For each number of homes, measures physics alone, head depth alone at 64 x 64 and 128 x 128, and
+both together; the time to create the homes, to reset them and for the first step (which compiles),
+and the memory. Homes start in Tidy House episodes of the training apartments and get random
+actions. Numbers of homes are measured in ascending order until the time is over or the memory is
+full; the report says which. Writes `batch.json` and `batch.png` into `out`.
 """
 
 import dataclasses
@@ -31,12 +31,12 @@ from tpsrl.world.episode import Episode
 from tpsrl.world.slots import capacity_for
 
 SIDES = (64, 128)
-_PLAN = 32  # different actions of each home
+_PLAN = 32  # number of different actions per home
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BatchSettings:
-    """What is measured."""
+    """Settings of the benchmark."""
 
     engine: Literal["mujoco", "warp"] = config.option("warp", "simulation engine")
     envs: str = config.option("64,256,1024,4096", "numbers of homes")
@@ -46,10 +46,10 @@ class BatchSettings:
     out: str = config.option("out/batch", "folder for the report")
 
     def counts(self) -> list[int]:
-        """The numbers of homes, rising.
+        """Returns the numbers of homes in ascending order.
 
         Raises:
-            UserError: they are no numbers.
+            UserError: an entry is not an integer above 0.
         """
         words = [word.strip() for word in self.envs.split(",")]
         if not all(word.isdigit() and int(word) > 0 for word in words):
@@ -72,7 +72,7 @@ def main(arguments: list[str]) -> int:
 
 
 def measured(settings: BatchSettings, begun: list[Episode]) -> dict[str, Any]:
-    """All figures, as JSON types."""
+    """Measures all numbers of homes; returns the report as JSON types."""
     end = time.monotonic() + 60.0 * settings.minutes
     rows: list[dict[str, Any]] = []
     counts = settings.counts()
@@ -83,7 +83,7 @@ def measured(settings: BatchSettings, begun: list[Episode]) -> dict[str, Any]:
             continue
         try:
             rows.append(_row(settings, begun, count, left / (len(counts) - place)))
-        except (RunError, RuntimeError) as error:  # torch and warp say so of full memory
+        except (RunError, RuntimeError) as error:  # raised by torch and warp when memory is full
             rows.append({"envs": count, "left_out": one_line(str(error))})
         print("  ".join(f"{name} {_short(value)}" for name, value in rows[-1].items()), flush=True)
     return {
@@ -98,7 +98,7 @@ def measured(settings: BatchSettings, begun: list[Episode]) -> dict[str, Any]:
 def _row(
     settings: BatchSettings, begun: list[Episode], count: int, seconds: float
 ) -> dict[str, Any]:
-    """The figures of so many homes, within about so many seconds."""
+    """Measures `count` homes within about `seconds` seconds."""
     end, memory = time.monotonic() + seconds, _memory_mb()
     row: dict[str, Any] = {"envs": count}
     slots = capacity_for(settings.objects)
@@ -128,7 +128,7 @@ def _row(
 
 
 def _actions(count: int) -> torch.Tensor:
-    """Actions (_PLAN, count, 11) at random; nothing is held."""
+    """Returns random actions (_PLAN, count, 11) with an open gripper."""
     generator = torch.Generator().manual_seed(0)
     plan = 2.0 * torch.rand(_PLAN, count, act.SIZE, generator=generator) - 1.0
     plan[..., act.GRIP] = -1.0
@@ -136,7 +136,7 @@ def _actions(count: int) -> torch.Tensor:
 
 
 def _rate(once: Callable[[int], object], seconds: float) -> float:
-    """How often a second something is done, over so many seconds and twice at least."""
+    """Returns the calls per second of `once`, over `seconds` seconds and at least two calls."""
     _wait()
     begun, done = time.perf_counter(), 0
     while done < 2 or time.perf_counter() - begun < seconds:
@@ -155,13 +155,13 @@ def _timed(what: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def _wait() -> None:
-    """Until the device has done all that it was told."""
+    """Waits until the device has finished its work."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
 
 
 def _memory_mb() -> float:
-    """What is in use: of the GPU by all, else of the machine by this process."""
+    """Returns the memory in use: on the GPU by all processes, otherwise by this process."""
     if torch.cuda.is_available():
         free, total = torch.cuda.mem_get_info()
         return (total - free) / 2**20
@@ -181,7 +181,7 @@ def _short(value: object) -> str:
 
 
 def drawn(report: dict[str, Any], path: Path) -> None:
-    """Draws steps and pictures per second against the number of homes."""
+    """Draws steps and images per second over the number of homes."""
     rows = [row for row in report["rows"] if "left_out" not in row]
     made = figure(figsize=(7, 4.5), layout="constrained")
     axes = made.add_subplot()

@@ -1,9 +1,9 @@
-"""Draws what the robot's cameras show: head and hand, in colour, depth, classes and instances.
+"""Draws the images of the robot's cameras: colour, depth, classes and instances, head and hand.
 
     python -m benchmarks.cameras [PICTURE]
 
-Of the views at Pick's start distances in the first validation episodes, it is the one in which the
-two cameras together see most of the objects.
+Of the views at Pick's start distances in the first validation episodes, it draws the one with the
+most object pixels in the camera that sees fewer of them.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ from tpsrl.world.cameras import CAMERAS, CLASSES, PICTURES, split
 
 EPISODES, SIDE, GAP, LINE = 20, 256, 8, 24
 OBJECT = CLASSES.index("object")
-# By Okabe and Ito, whom people with any kind of colour vision can tell apart.
+# Colours by Okabe and Ito, which are distinguishable with any kind of colour vision.
 PALETTE = np.array(
     [
         (0, 0, 0),
@@ -44,7 +44,7 @@ TITLES = {
 
 
 def best_view() -> dict[str, np.ndarray]:
-    """Pictures (SIDE, SIDE, ...) by name."""
+    """Returns the images (SIDE, SIDE, ...) of the best view by name."""
     simulator = tpsrl.sim.make(slots=30)
     rng = np.random.default_rng(0)
     best: dict[str, np.ndarray] = {}
@@ -63,7 +63,7 @@ def best_view() -> dict[str, np.ndarray]:
 
 
 def in_colours(name: str, picture: np.ndarray) -> np.ndarray:
-    """A picture as (SIDE, SIDE, 3) uint8."""
+    """Converts an image to colours (SIDE, SIDE, 3) uint8."""
     kind = split(name)[1]
     if kind == "depth":
         return colour_depth(picture)
@@ -73,7 +73,7 @@ def in_colours(name: str, picture: np.ndarray) -> np.ndarray:
 
 
 def sheet(shown: dict[str, np.ndarray]) -> Image.Image:
-    """All pictures on one sheet, a row for each camera, and the colours of the classes."""
+    """Draws all images on one sheet, one row per camera, with a legend of the classes."""
     width = len(TITLES) * (SIDE + GAP) - GAP
     page = Image.new("RGB", (width, 2 * (LINE + SIDE) + GAP + 2 * LINE), "white")
     draw, font = ImageDraw.Draw(page), ImageFont.load_default(14)
@@ -92,7 +92,7 @@ def sheet(shown: dict[str, np.ndarray]) -> Image.Image:
 
 
 def main(path: str = "docs/img/cameras.png") -> None:
-    """Draws and writes."""
+    """Draws the sheet and writes it."""
     sheet(best_view()).quantize(256, dither=Image.Dither.NONE).save(Path(path), optimize=True)
     print(path)
 

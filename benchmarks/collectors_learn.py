@@ -1,10 +1,10 @@
-"""Whether collectors learn the same from the same number of steps: success curves over seeds.
+"""Success curves of the collectors over the same number of steps, with several seeds.
 
     python -m benchmarks.collectors_learn [STEPS] [OUT] [PICTURE]
 
 Trains Navigate (preset cpu_state) with `sync`, `nover` and `ver` and three seeds each, one after
-the other; a training that is there already is not repeated. Prints, and draws, the mean success of
-the last episodes in training and the 95% interval of the mean over seeds (Student's t).
+another; completed trainings are not repeated. Prints and draws the mean success of the last
+training episodes and the 95% interval of the mean over seeds (Student's t).
 """
 
 import subprocess
@@ -18,11 +18,11 @@ from tpsrl.rl.run import metrics
 COLLECTORS, SEEDS = ("sync", "nover", "ver"), (0, 1, 2)
 STUDENT_T = 4.303  # 97.5% quantile at two degrees of freedom
 POINTS = 100  # of a curve
-WINDOW = 8  # points that the success of a training is averaged over, each of 100 episodes
+WINDOW = 8  # points averaged per training, each of 100 episodes
 
 
 def train(collector: str, seed: int, steps: int, out: Path) -> list[dict]:
-    """A training's records."""
+    """Runs or resumes a training; returns its metrics."""
     folder = out / f"{collector}{seed}"
     started = (folder / metrics.METRICS).exists()
     if not started or [*metrics.read(folder)][-1]["steps"] < steps:
@@ -34,7 +34,7 @@ def train(collector: str, seed: int, steps: int, out: Path) -> list[dict]:
 
 
 def main(steps: str = "400000", out: str = "out/learn", picture: str = "out/learn/curves.png"):
-    """Runs what is missing, prints a table in Markdown, draws."""
+    """Runs missing trainings, prints a table in Markdown and draws the curves."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter, PercentFormatter
 

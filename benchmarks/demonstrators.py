@@ -1,23 +1,23 @@
-"""How good demonstrators are: where they know what to do, how fast, and how well they act.
+"""Quality of demonstrators: share of valid labels, speed, and success rate.
 
     python -m benchmarks.demonstrators SKILL [states=100000]
         [policy=random|drifting|told] [num_objects=12] [seed=0] [takeovers=100] [out=FOLDER]
 
 The demonstrator is the skill's (`skills.spec.SkillSpec.demonstrator`).
 
-A learner acts in the skill's environment, and the demonstrator is asked what to do in every state
-that comes up:
+A learner acts in the skill's environment, and the demonstrator labels every state that it reaches.
+The learner's policies are:
 
-- random: any action, each kept for a while; episodes go on after they have failed.
+- random: random actions, each repeated for several steps; episodes continue after failures.
 - drifting: half trained. The demonstrator's action, disturbed by much noise and many lapses
   (`skills.demos.disturbing.Disturbed`).
 - told: the demonstrator's own actions.
 
-With "drifting" the demonstrator also takes over, at a random step of an episode, and acts for as
-long as a whole episode may take. Beside its successes stand those it has alone from the same
-starts. Where the episode has ended before it is drawn again.
+With "drifting" the demonstrator also takes over at a random step of an episode and acts for up to
+the length of a whole episode. Its successes are compared with those that it has alone from the same
+starts. Starts whose episode ends before the takeover are drawn again.
 
-The times are the process's own, of the calls of `label` alone.
+Times are CPU times of this process in calls of `label` alone.
 """
 
 import collections
@@ -44,17 +44,17 @@ from tpsrl.world import action as act
 from tpsrl.world.episode import Episode
 from tpsrl.world.state import WorldState
 
-EPISODE_STEPS = 200  # of a random learner
-LATEST_STEP = 100  # at which the demonstrator takes over
-LONGEST_ACTION = 20  # steps for which a random action is kept
+EPISODE_STEPS = 200  # with a random learner
+LATEST_STEP = 100  # the demonstrator takes over before this step
+LONGEST_ACTION = 20  # steps with the same random action
 NOISE, LAPSES = 0.3, 0.35  # of a drifting learner
-LOST = 60  # labels running that are not valid: nobody is about to act
+LOST = 60  # consecutive invalid labels after which the episode ends
 REDRAWS = 5
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Settings:
-    """Which demonstrator and states, and how many."""
+    """Settings of the benchmark."""
 
     states: int = config.option(100_000, "in which the demonstrator is asked", minimum=0)
     policy: Literal["random", "drifting", "told"] = config.option("drifting", "who acts")
@@ -66,7 +66,7 @@ class Settings:
 
 
 class Asked:
-    """A demonstrator, and what came of asking it."""
+    """Demonstrator with counters of its labels, times and errors."""
 
     def __init__(self, skill: str) -> None:
         self.skill, spec = skill, registry.get(skill)
@@ -78,7 +78,7 @@ class Asked:
         self.reset()
 
     def reset(self) -> None:
-        """Forgets what has been counted."""
+        """Resets the counters."""
         self.states = self.valid = 0
         self.seconds = self.slowest = 0.0
         self.errors.clear()
@@ -89,13 +89,13 @@ class Asked:
         self._demonstrator.begin(episode, goal, world)
 
     def end(self) -> None:
-        """Counts what the demonstrator says of the episode."""
+        """Counts the demonstrator's diagnosis of the episode."""
         self.notes.update(
             {k: v for k, v in self._demonstrator.diagnosis().items() if isinstance(v, int)}
         )
 
     def label(self, world: WorldState) -> tuple[np.ndarray, bool]:
-        """See `Demonstrator.label`; an exception is counted and makes the label not valid."""
+        """See `Demonstrator.label`; counts exceptions, which give an invalid label."""
         begun = time.process_time()
         try:
             action, valid = self._demonstrator.label(world)
@@ -113,17 +113,17 @@ class Asked:
         return action, valid
 
 
-# What a learner does: its action (11,) for the demonstrator's.
+# Maps the demonstrator's action (11,) to the learner's.
 Learner = Callable[[np.ndarray], np.ndarray]
 
 
 class Random:
-    """Uniform actions, each kept for 1 to `LONGEST_ACTION` steps."""
+    """Uniform actions, each repeated for 1 to `LONGEST_ACTION` steps."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self._rng, self._left = rng, 0
         self._action = np.zeros(act.SIZE)
-        # Suction that comes and goes would leave few states in which something is held.
+        # With random suction, an object would be held in few states.
         self._keeps_grip = rng.random() < 0.5
 
     def __call__(self, told: np.ndarray) -> np.ndarray:
@@ -140,7 +140,7 @@ class Random:
 
 
 def drifting(rng: np.random.Generator) -> Learner:
-    """The disturbances of a learner that is half trained."""
+    """Returns a half-trained learner: the demonstrator's action with noise and lapses."""
     return Disturbed(rng, NOISE, LAPSES)
 
 
@@ -150,12 +150,12 @@ def as_told(told: np.ndarray) -> np.ndarray:
 
 
 def learner(policy: str, rng: np.random.Generator) -> Learner:
-    """Who acts for an episode."""
+    """Creates the learner of an episode."""
     return {"random": Random, "drifting": drifting}.get(policy, lambda _: as_told)(rng)
 
 
 def ask(env: SkillEnv, asked: Asked, settings: Settings, rng: np.random.Generator) -> int:
-    """Asks for `settings.states` labels under a learner; the number of episodes."""
+    """Collects `settings.states` labels under a learner; returns the number of episodes."""
     episodes, horizon = 0, registry.get(asked.skill).load_settings().horizon
     while asked.states < settings.states:
         env.reset(seed=int(rng.integers(2**31)))
@@ -177,7 +177,7 @@ def ask(env: SkillEnv, asked: Asked, settings: Settings, rng: np.random.Generato
 
 @dataclasses.dataclass(slots=True)
 class Takeovers:
-    """Successes after taking over and alone from the same starts, and how the others ended."""
+    """Successes after takeovers and alone from the same starts, and counts of both outcomes."""
 
     count: int = 0
     drawn_again: int = 0
@@ -190,7 +190,7 @@ class Takeovers:
 def take_over(
     env: SkillEnv, asked: Asked, settings: Settings, rng: np.random.Generator
 ) -> Takeovers:
-    """Has the demonstrator take over `settings.takeovers` times."""
+    """Lets the demonstrator take over `settings.takeovers` times."""
     found = Takeovers()
     while found.count < settings.takeovers:
         env.reset(seed=int(rng.integers(2**31)))
@@ -217,7 +217,7 @@ def take_over(
 
 
 def drifts(env: SkillEnv, asked: Asked, does: Learner, steps: int) -> bool:
-    """Has a learner act for some steps; whether the episode still goes on."""
+    """Lets a learner act for `steps` steps; returns whether the episode is still running."""
     for _ in range(steps):
         action, _ = asked.label(env.world)
         *_, terminated, _, _ = env.step(does(action))
@@ -227,7 +227,7 @@ def drifts(env: SkillEnv, asked: Asked, does: Learner, steps: int) -> bool:
 
 
 def acts(env: SkillEnv, asked: Asked) -> str:
-    """Has the demonstrator act for an episode's steps; how that ends."""
+    """Lets the demonstrator act for one episode; returns how the episode ends."""
     lost = 0
     for _ in range(registry.get(asked.skill).load_settings().horizon):
         action, valid = asked.label(env.world)
@@ -241,7 +241,7 @@ def acts(env: SkillEnv, asked: Asked) -> str:
 
 
 def measure(skill: str, settings: Settings) -> dict[str, Any]:
-    """All numbers of a skill under a learner, as JSON types.
+    """Measures a skill's demonstrator under a learner; returns JSON types.
 
     Raises:
         UserError: the skill has no demonstrator.
@@ -275,7 +275,7 @@ def measure(skill: str, settings: Settings) -> dict[str, Any]:
 
 
 def table(row: dict[str, Any]) -> Table:
-    """The numbers of a skill, one a line."""
+    """Returns the results of a skill as a table, one per line."""
     shown = Table(row["skill"], row["policy"], box=SIMPLE_HEAD, pad_edge=False)
     shown.columns[1].justify = "right"
     shown.add_row("states", f"{row['states']:,}")
@@ -298,7 +298,7 @@ def table(row: dict[str, Any]) -> Table:
 
 
 def main(words: Sequence[str]) -> int:
-    """Measures, prints, and writes where asked to; 1 where there were exceptions."""
+    """Measures, prints and optionally writes results; returns 1 if there were exceptions."""
     if not words:
         print(__doc__)
         return 2

@@ -1,11 +1,11 @@
-"""Control steps per second of both engines, in turns within one run.
+"""Control steps per second of both engines, measured alternately in one process.
 
     python -m benchmarks.engines habitat.python=PATH habitat.data=DIR [steps=300] [turns=3]
 
-Each has one home, starts in the same Tidy House episode and gets the same random actions. A turn is
-so many steps without pictures, then so many with head depth of `side` x `side` pixels. Prints the
-median over turns of each engine's steps/s, the ratio within a turn (median, least, most), and what
-the resets took.
+Each engine has one home, starts in the same Tidy House episode and gets the same random actions. A
+turn is `steps` control steps without images, then as many with head depth of `side` x `side`
+pixels. Prints the median over turns of each engine's steps/s, the ratio within a turn (median,
+minimum, maximum), and the time of the resets.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ NAMES = ("mujoco", "habitat")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EnginesSettings:
-    """What is measured."""
+    """Settings of the benchmark."""
 
     habitat: HabitatSettings = config.part(HabitatSettings, "where the engine habitat is")
     steps: int = config.option(300, "control steps of a turn, of either kind", minimum=10)
@@ -38,7 +38,10 @@ class EnginesSettings:
 
 
 def steps_per_s(simulator: Simulator, actions: np.ndarray, side: int) -> float:
-    """Of a home under actions (n, 11), its state read and, with a side, its depth drawn."""
+    """Returns the control steps per second of a home under actions (n, 11).
+
+    The state is read after each step and, with a `side` above 0, head depth is rendered.
+    """
     begun = time.perf_counter()
     for action in actions:
         simulator.step([0], action[None])
@@ -49,7 +52,7 @@ def steps_per_s(simulator: Simulator, actions: np.ndarray, side: int) -> float:
 
 
 def main() -> int:
-    """Prints a row for stepping alone and one for stepping with depth."""
+    """Prints a row without images and one with head depth."""
     settings = config.load(EnginesSettings, config.parse(sys.argv[1:]))
     (episode,) = datasets.load("tidy_house", "val", 1, num_objects=settings.num_objects)
     rng = np.random.default_rng(0)

@@ -1,10 +1,10 @@
-"""How episodes are distributed: a table with a column for each file.
+"""Distribution of episodes: a table with one column per file.
 
     python -m benchmarks.episode_distributions FILE.jsonl.gz [FILE.jsonl.gz ...]
 
-The files are what `tpsrl episodes` writes, generated or imported. Prints Markdown: where objects,
-starts and goals of targets are, how far apart, how high, how many stand together, and in what share
-of the episodes a start or goal is nothing that the arm can get at.
+The files are written by `tpsrl episodes`, generated or imported. Prints Markdown: receptacles of
+objects, starts and goals of targets, their distances and heights, the number of objects on one
+receptacle, and the share of episodes in which the arm cannot reach a start or goal.
 """
 
 import collections
@@ -47,7 +47,7 @@ def starts(episode: Episode) -> list[ObjectPlacement]:
 def carrier(
     name: str, pos: Position, placed: Sequence[PlacedReceptacle]
 ) -> PlacedReceptacle | None:
-    """The instance of a receptacle that a point is most nearly over."""
+    """Returns the instance of a receptacle that is horizontally closest to a point."""
 
     def beside(place: PlacedReceptacle) -> float:
         local = np.abs(place.rotation.T @ (np.asarray(pos) - place.pos))[:2]
@@ -59,7 +59,7 @@ def carrier(
 def overhang(
     kind_of: str, pos: Position, quat: Position, name: str, placed: Sequence[PlacedReceptacle]
 ) -> float:
-    """How far (m) an object's outline is outside its receptacle's box."""
+    """Returns how far (m) an object's outline extends beyond its receptacle's box."""
     place = carrier(name, pos, placed)
     if place is None:
         return 0.0
@@ -83,7 +83,7 @@ def overhangs(episodes: Sequence[Episode], goals: bool) -> list[bool]:
 
 
 def bottoms(episodes: Sequence[Episode]) -> list[float]:
-    """Heights (m) on which the targets start and end."""
+    """Returns the heights (m) of the surfaces on which the targets start and end."""
     result = []
     for episode in episodes:
         for target in episode.targets:
@@ -112,7 +112,7 @@ def own(episodes: Sequence[Episode]) -> list[bool]:
 
 
 def refused(episodes: Sequence[Episode]) -> dict[str, str]:
-    """For each fault the share of episodes that a scenario with `reachable` would not take."""
+    """Returns the share of episodes with each fault that a `reachable` scenario would reject."""
     found = []
     for episode in episodes:
         scenario = load_scenario(episode.scenario)

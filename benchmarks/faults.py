@@ -1,13 +1,13 @@
-"""Commands on a disk that becomes full: what they say and leave, and whether they can go on.
+"""Commands on a disk that fills up: error messages, leftover files, and resumption.
 
     python -m benchmarks.faults [faults=20] [seed=0] [only=train_sync,...] [out=out/faults]
 
-Each command of `benchmarks/kills.py` is run to its end once, and then so many times on a disk of
-its own with less room than it wrote. Then it must end with an exit code of 1 or 2 and one line, or
-come through with all that it writes; with room again, it goes on or begins anew, and what it has
-written is what the undisturbed run wrote. No temporary file and no process is left.
+Each command of `benchmarks/kills.py` first runs undisturbed, then `faults` times on a separate disk
+with space for 0 to 110% of its output. It must either end with exit code 1 or 2 and one line of
+text, or complete with all of its output. With enough space again, it must resume or start over, and
+its output must equal that of the undisturbed run. No temporary file and no process may remain.
 
-The disk is a file system in memory, for which this has to be run as root (Linux).
+The disk is a file system in memory, so the benchmark must be run as root (Linux).
 """
 
 import collections
@@ -29,7 +29,7 @@ _SIZE = 128 * 2**20  # bytes
 
 
 def mount_disk(folder: Path) -> None:
-    """Puts a file system of that size there, seen by this process and its children alone."""
+    """Mounts a file system of `_SIZE` bytes, visible to this process and its children alone."""
     libc = ctypes.CDLL(None, use_errno=True)
     new_namespace, recursively_private = 0x20000, 0x44000
     slash, size = b"/", f"size={_SIZE}".encode()
@@ -42,7 +42,7 @@ def mount_disk(folder: Path) -> None:
 
 
 def main(*arguments: str) -> int:
-    """Fills disks."""
+    """Runs the commands on full disks."""
     chosen = DEFAULTS | dict(a.split("=", 1) for a in arguments)
     names = chosen["only"].split(",") if chosen["only"] else list(COMMANDS)
     materials = fuzzing.make_materials(Path(chosen["out"]) / "materials")

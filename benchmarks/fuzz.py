@@ -1,12 +1,12 @@
-"""What commands make of bad input: lines and files that are good, with something changed in them.
+"""Commands with invalid input: valid command lines and files with random changes.
 
     python -m benchmarks.fuzz [cases=1000] [seed=0] [limit_s=60] [only=train,report] [reads=demos]
                               [changes=value,path,key,words,file] [out=out/fuzz]
 
-Every case is a command that is run (`tests/fuzzing.py` has how they are made, and what is asked of
-them); with `only` those of such commands, with `reads` those that read such files. Prints each kind
-of failure once, with the first command that had it, and writes that case with its files to `out`;
-how many were done, refused and failed at the end. The exit code is 1 if any was not handled well.
+Every case runs a command (`tests/fuzzing.py` creates and checks cases); `only` selects commands,
+`reads` those that read the named files. Prints each kind of failure once, with its first command,
+and writes that case and its files to `out`; at the end prints how many cases were done, refused and
+failed. The exit code is 1 if any case failed its check.
 """
 
 import collections
@@ -32,7 +32,7 @@ DEFAULTS = {
     "changes": ",".join(fuzzing.KINDS),
     "out": "out/fuzz",
 }
-_SAME = re.compile(r"\d+|'[^']*'|\"[^\"]*\"|\S*/\S*")  # of a message, what is a case's own
+_SAME = re.compile(r"\d+|'[^']*'|\"[^\"]*\"|\S*/\S*")  # differs between cases of one failure
 
 
 def main(*arguments: str) -> int:

@@ -1,4 +1,4 @@
-"""Gymnasium environments as `tpsrl.rl.envs.vec_env.VecEnv`, for comparisons with others."""
+"""Gymnasium environments as `tpsrl.rl.envs.vec_env.VecEnv`, for comparisons of libraries."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -11,9 +11,9 @@ from tpsrl.rl.envs.vec_env import EnvSpec, EpisodeStats, Json, Observation, Step
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class GymVecEnvFactory:
-    """Environments with a vector to observe and actions in [-1, 1].
+    """Factory of environments with a vector observation and actions in [-1, 1].
 
-    Environment i is seeded with `seed` + i, as vector environments of gymnasium are.
+    Environment i is seeded with `seed` + i, as in gymnasium's vector environments.
     """
 
     make: Callable[[], gymnasium.Env]
@@ -24,7 +24,7 @@ class GymVecEnvFactory:
 
 
 class GymVecEnv:
-    """Gymnasium environments, stepped one after the other."""
+    """Gymnasium environments, stepped sequentially."""
 
     def __init__(self, factory: GymVecEnvFactory, env_ids: Sequence[int]) -> None:
         self._envs = [factory.make() for _ in env_ids]
@@ -75,22 +75,22 @@ class GymVecEnv:
         return {"state": self._shown[list(env_ids)]}
 
     def start_index(self, env_id: int) -> int:
-        """The number of the episode, which is how many were before it."""
+        """Returns the number of the current episode, which is the number of episodes before it."""
         return int(self._count[env_id])
 
     def reseed(self, restarts: int) -> None:
-        """Other seeds, a million further on for each restart."""
+        """Changes the seeds, by a million per restart."""
         self._seeds = [self._seed + env + restarts * 1_000_000 for env in self._names]
 
     def avoid(self, starts: Sequence[int]) -> None:
-        """Nothing: an environment's episodes cannot be chosen."""
+        """Does nothing: an environment's episodes cannot be chosen."""
 
     def snapshot(self, env_id: int) -> tuple[dict[str, np.ndarray], Json]:
-        """Not possible."""
+        """Not supported."""
         raise NotImplementedError("gymnasium environments cannot be frozen")
 
     def restore(self, env_id: int, arrays: dict[str, np.ndarray], note: Json) -> None:
-        """Not possible."""
+        """Not supported."""
         raise NotImplementedError("gymnasium environments cannot be frozen")
 
     def close(self) -> None:
@@ -99,7 +99,7 @@ class GymVecEnv:
             env.close()
 
     def _episode(self, env: int) -> EpisodeStats:
-        """The record of an episode that is over."""
+        """Returns the record of an episode that has ended."""
         self._count[env] += 1
         start, steps = int(self._count[env]), int(self._steps[env])
         return EpisodeStats(self._names[env], start, steps, float(self._reward[env]), False, "over")

@@ -1,10 +1,10 @@
-"""How often the head camera sees the target at Pick's start distances, and a picture of it.
+"""Visibility of the target to the head camera at Pick's start distances, with an image.
 
     python -m benchmarks.head_depth [EPISODES] [PICTURE]
 
-For every target of the first validation episodes the robot is put, arm at rest, onto free floor
-0.7 to 1.5 m away, turned to the target to within Navigate's 15 degrees. Pixels of the target are
-those whose depth changes when the target is left out of the episode.
+For every target of the first validation episodes, the robot is placed with its arm at rest on free
+floor 0.7 to 1.5 m away, facing the target to within Navigate's 15 degrees. Pixels of the target are
+those whose depth changes when the target is removed from the episode.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ from tpsrl.world.floor import CELL_M, floor_map, main_floor
 NEAREST_M, FARTHEST_M = 0.7, 1.5
 SIDE = 128
 ENOUGH_PIXELS = 12  # at 128 x 128; a quarter of that at 64 x 64
-SAME = 1e-4  # of 10 m: depths closer than 1 mm are the same
+SAME = 1e-4  # share of 10 m: depths within 1 mm count as equal
 BINS_M = (0.7, 0.9, 1.1, 1.3, 1.5)
 TILE, COLUMNS, ROWS = 256, 3, 2
 OUTLINE = (255, 40, 40)
@@ -38,7 +38,7 @@ OUTLINE = (255, 40, 40)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class View:
-    """One head depth picture (128, 128) with the pixels of the target (128, 128) bool."""
+    """Head depth image (128, 128) with the mask of the target (128, 128) bool."""
 
     name: str
     receptacle: str
@@ -48,12 +48,12 @@ class View:
 
     @property
     def visible(self) -> bool:
-        """Whether enough of the target is seen."""
+        """Whether at least `ENOUGH_PIXELS` of the target are visible."""
         return bool(self.target.sum() >= ENOUGH_PIXELS)
 
 
 def views(episodes: list[Episode], seed: int = 0) -> Iterator[View]:
-    """A view of every target that the robot can stand before."""
+    """Yields a view of every target for which a free base pose is found."""
     simulator = tpsrl.sim.make(slots=30)
     rng = np.random.default_rng(seed)
     for episode in episodes:
@@ -66,7 +66,7 @@ def views(episodes: list[Episode], seed: int = 0) -> Iterator[View]:
 def stand_before(
     episode: Episode, point: tuple[float, float, float], rng: np.random.Generator
 ) -> tuple[float, float, float] | None:
-    """A base pose on free floor at a drawn distance from a point, None if all draws are taken."""
+    """Draws a base pose on free floor near a point; returns None if 200 draws are not free."""
     floor, main = floor_map(episode.layout), main_floor(episode.layout)
     turn = NavigateThresholds().angle_rad
     for _ in range(200):
@@ -83,7 +83,7 @@ def stand_before(
 def view(
     simulator: Simulator, episode: Episode, number: int, start: tuple[float, float, float]
 ) -> View:
-    """What the head camera sees from a base pose, with and without object `number`."""
+    """Renders head depth from a base pose, with and without object `number`."""
     thing = episode.objects[number]
     others = (*episode.objects[:number], *episode.objects[number + 1 :])
     pictures = []
@@ -97,7 +97,7 @@ def view(
 
 
 def table(found: list[View]) -> str:
-    """Share of the views in which the target is seen, by distance and by receptacle."""
+    """Returns a table of the share of views with a visible target, by distance and receptacle."""
     lines = []
     for low, high in itertools.pairwise(BINS_M):
         lines.append(_row(f"{low} to {high} m", [v for v in found if low <= v.distance_m < high]))
@@ -113,7 +113,7 @@ def _row(name: str, chosen: list[View]) -> str:
 
 
 def sheet(chosen: list[View]) -> Image.Image:
-    """The views side by side, the target's outline in red."""
+    """Draws the views side by side, with the target outlined in red."""
     picture = Image.new("RGB", (COLUMNS * TILE, ROWS * TILE))
     for number, one in enumerate(chosen[: COLUMNS * ROWS]):
         block = np.ones((TILE // SIDE, TILE // SIDE), np.uint8)
@@ -128,12 +128,12 @@ def sheet(chosen: list[View]) -> Image.Image:
 
 
 def _rim(mask: np.ndarray) -> np.ndarray:
-    """Two pixels all around a mask."""
+    """Returns the mask of a two-pixel outline around a mask."""
     return ndimage.binary_dilation(mask, iterations=3) & ~ndimage.binary_dilation(mask)
 
 
 def spread(found: list[View]) -> list[View]:
-    """Views in which the target is seen, from near to far, each on another receptacle."""
+    """Selects views with a visible target, from near to far, each on a different receptacle."""
     chosen: list[View] = []
     for distance in np.linspace(NEAREST_M, FARTHEST_M, COLUMNS * ROWS):
         used = {v.receptacle for v in chosen}
@@ -144,7 +144,7 @@ def spread(found: list[View]) -> list[View]:
 
 
 def main() -> None:
-    """Prints the table and writes the picture."""
+    """Prints the table and writes the image."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 20
     path = Path(sys.argv[2] if len(sys.argv) > 2 else "docs/img/head_depth.png")
     found = list(views(datasets.load("tidy_house", "val", count)))

@@ -1,22 +1,24 @@
-"""Commands that are killed at random moments: what they leave, and whether they can go on.
+"""Commands killed at random moments: leftovers, exit codes, and resumption.
 
     python -m benchmarks.kills [kills=100] [seed=0] [only=train_sync,...] [signals=SIGTERM,...]
                                [anew=10] [out=out/kills]
 
-Each command is run to its end once. Then it is killed so many times, in turn by KILL, TERM, INT to
-all of its processes as a terminal sends it, and TERM to all as `timeout` or a job's end does, at a
-moment anywhere in the time that it took; every `anew`-th time it is a process of its own from
-the start, otherwise a fork of one that has imported everything, so that the moments are those of
-its work. After each kill:
+Each command first runs undisturbed, then is killed `kills` times at random moments within its
+duration. The signals alternate: KILL, TERM, INT to all of its processes as from a terminal, and
+TERM to all as from `timeout` or the end of a job. Every `anew`-th run is a new process; the others
+are forks of a process that has imported all modules, so that signals arrive during the command's
+work. After each kill:
 
-- the command is gone within 5 s, and so are all of its processes;
-- nothing is in shared memory that was not there before;
-- TERM and INT end it with exit code 143 and 130 and one line, or it was done already;
-- the command is run again, goes on or begins anew, ends with exit code 0, and what it has written
-  is what the undisturbed run wrote;
-- no temporary file or folder is left, neither beside the results nor where temporaries go.
+- the command and all of its processes end within 5 s;
+- no new shared memory remains;
+- TERM and INT end the command with exit code 143 and 130 and one line of text, unless it was
+  already done;
+- the command is run again, resumes or starts over, ends with exit code 0, and its output equals
+  that of the undisturbed run;
+- no temporary file or folder remains, neither next to the results nor in the temporary folder.
 
-Prints a line a command, and each kind of failure once. The exit code is 1 if there was any.
+Prints one line per command, and each kind of failure once. The exit code is 1 if there was a
+failure.
 """
 
 import collections
@@ -48,8 +50,8 @@ DEFAULTS = {
     "out": "out/kills",
 }
 SIGNALS = {"SIGKILL": -9, "SIGTERM": 143, "SIGINT to all": 130, "SIGTERM to all": 143}
-MOST_S = 5.0  # that a command may take to end
-LIMIT_S = 120.0  # of a run that nobody disturbs
+MOST_S = 5.0  # maximum time for a command to end
+LIMIT_S = 120.0  # of an undisturbed run
 _TIMES = (
     "waits",
     "seconds",
@@ -57,22 +59,22 @@ _TIMES = (
     "per_second",
     "fps",
     "time",
-)  # ends of keys of what differs every time
-_KEPT = ("here", ".cache", ".config")  # the folder is the user's home too
+)  # suffixes of keys whose values differ between runs
+_KEPT = ("here", ".cache", ".config")  # the folder also serves as home directory of the user
 _SKIPPED = {"timing.json", "curve.png", "config.yaml", "bench.json", "tensorboard"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Killed:
-    """A command, what it reads, and how it is run again after it was killed."""
+    """A command, the files it reads, and how it is run again after a kill."""
 
     words: tuple[str, ...]
     reads: tuple[str, ...] = ()
-    again: tuple[str, ...] = ()  # words besides
-    exact: bool = True  # the same comes of it every time
+    again: tuple[str, ...] = ()  # additional words of the second run
+    exact: bool = True  # the output is the same every time
 
     def then(self) -> tuple[str, ...]:
-        """The words of the run after a kill."""
+        """Returns the words of the run after a kill."""
         return (*self.words, *self.again)
 
 
@@ -86,7 +88,7 @@ _TRAIN = _NET | {
     "validate_every": "128", "validation_episodes": "2", "logger": "none", "out": "out",
     "checkpoint_minutes": "0.002",
 }  # fmt: skip
-_WORKERS = _TRAIN | {"validate_every": "320"}  # once: each time its workers start for seconds
+_WORKERS = _TRAIN | {"validate_every": "320"}  # one validation: its workers start slowly
 _EPISODES = {"episodes": "episodes.jsonl.gz", "num_episodes": "1", "out": "out"}
 _SCENARIO = _EPISODES | {"protocol.limits.episode_steps": "150", "after_timeout": "false"}
 _ON = ("resume=auto",)
@@ -153,7 +155,7 @@ COMMANDS = {
 
 
 class Tried:
-    """A command's kills."""
+    """Runs a command undisturbed, then with kills or on full disks."""
 
     def __init__(
         self,
@@ -164,7 +166,7 @@ class Tried:
     ) -> None:
         self._command, self._server, self._folder = command, server, folder
         self._files = {k: v for name in command.reads for k, v in materials[name].items()}
-        for _ in range(2):  # the second one finds what the first has put into the cache
+        for _ in range(2):  # the second run finds the first run's cache
             self._prepare()
             begun = time.time()
             found = self._ask(command.words)
@@ -175,13 +177,13 @@ class Tried:
         self.written = sum(file.st_size for file in files if file.st_mtime >= begun)  # bytes
 
     def kill(self, signal: str, at_s: float, anew: bool) -> list[str]:
-        """What is wrong after a kill."""
+        """Kills the command at a moment; returns the problems found."""
         self._prepare()
         found = self._ask(self._command.words, kill=(signal, at_s), anew=anew)
         wrong = [f"left running: {line[:100]}" for line in found["left"]]
         if found["took_s"] is not None and found["took_s"] > MOST_S:
             wrong.append(f"takes {found['took_s']:.1f} s to end")
-        # Before a command has begun and after it has ended a signal does what it does to Python.
+        # Before and after the command itself, a signal ends the Python interpreter as usual.
         ended = (0, SIGNALS[signal], *([-int(Signals[signal.split()[0]])] if anew else []))
         if found["code"] not in ended:
             wrong.append(f"exit code {found['code']}: {found['err'][-200:]!r}")
@@ -196,7 +198,11 @@ class Tried:
         return [f"{signal}: {text}" for text in wrong + self._strays()]
 
     def fill(self, disk: Path, room: int) -> tuple[bool, list[str]]:
-        """Whether a command fails in so many bytes of a disk, and what is wrong then."""
+        """Runs the command on a disk with `room` bytes of space.
+
+        Returns:
+            Whether the command failed, and the problems found.
+        """
         self._prepare()
         ballast = disk / "ballast"
         with ballast.open("wb") as file:
@@ -256,14 +262,14 @@ class Tried:
 
 
 def _steps(path: Path) -> int | None:
-    """The last number of steps in a training's metrics."""
+    """Returns the last number of steps in a training's metrics."""
     if not path.is_file():
         return None
     return int(json.loads(path.read_text().splitlines()[-1])["steps"])
 
 
 def _content(path: Path) -> Any:
-    """What a file says, without times."""
+    """Returns the content of a file, without times."""
     if path.suffix == ".safetensors":
         from safetensors.numpy import load_file
 
@@ -275,7 +281,7 @@ def _content(path: Path) -> Any:
     if path.suffix in (".json", ".jsonl"):
         return [_timeless(json.loads(line)) for line in _documents(path)]
     if path.suffix == ".md":
-        return None  # of a machine's time and a day
+        return None  # contains times and a date
     return path.read_bytes()
 
 
@@ -291,7 +297,7 @@ def _timeless(value: Any) -> Any:
 
 
 def main(*arguments: str) -> int:
-    """Kills."""
+    """Runs and kills the commands."""
     chosen = DEFAULTS | dict(a.split("=", 1) for a in arguments)
     names = chosen["only"].split(",") if chosen["only"] else list(COMMANDS)
     signals = chosen["signals"].split(",") if chosen["signals"] else list(SIGNALS)
@@ -305,7 +311,7 @@ def main(*arguments: str) -> int:
             for number in range(int(chosen["kills"])):
                 signal = signals[number % len(signals)]
                 anew = number % int(chosen["anew"]) == 0
-                # From the start, imports take time before the work does.
+                # In a new process, imports take time before the command's work.
                 at_s = draw.uniform(0.1, 0.1 + 1.05 * tried.seconds + (3.0 if anew else 0.0))
                 wrong = tried.kill(signal, at_s, anew)
                 bad += bool(wrong)

@@ -1,14 +1,13 @@
-"""Ant and humanoid: our PPO beside that of stable-baselines3, in the same environments.
+"""Ant and humanoid: tpsrl's PPO compared with stable-baselines3's in the same environments.
 
     pip install -c constraints.txt -e '.[reference]'
     python -m benchmarks.locomotion [task=ant] [steps=4000000] [num_envs=256] [seed=0] [threads=0]
         [out=out/locomotion_reference]
 
-Both are given the same environments (`tpsrl bench locomotion`), seed, steps, rollouts of 32 steps
-of each environment, epochs, mini-batches, clip range, discount and widths of layers, and both
-normalise observations. Ours adapts its learning rate to the desired KL divergence, as Liang et al.
-2018 do; stable-baselines3 keeps the rate at which ours begins. What is there already is not trained
-again.
+Both libraries get the same environments (`tpsrl bench locomotion`), seed, steps, rollouts of 32
+steps per environment, epochs, mini-batches, clip range, discount and layer widths, and both
+normalise observations. tpsrl adapts its learning rate to the desired KL divergence, as in Liang et
+al. 2018; stable-baselines3 keeps tpsrl's initial rate. Existing results are not trained again.
 
 Writes curves.json and curves.png, and prints the return over the last 100 episodes as a table in
 Markdown.
@@ -35,7 +34,7 @@ from tpsrl.rl.bench.running_env import RunningVecEnv, RunningVecEnvFactory
 from tpsrl.rl.run.settings import TrainSettings
 from tpsrl.runtime import figures, machine
 
-EPISODES = 100  # over which returns are averaged
+EPISODES = 100  # number of episodes over which returns are averaged
 _ROWS = 8  # of the table
 
 Curve = list[tuple[int, float, float]]  # samples, minutes, return
@@ -43,7 +42,7 @@ Curve = list[tuple[int, float, float]]  # samples, minutes, return
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Settings:
-    """What is trained, and for how long."""
+    """Settings of the comparison."""
 
     task: Literal["ant", "humanoid"] = config.option("ant", "what runs")
     steps: int = config.option(4_000_000, "samples of each library", minimum=1)
@@ -54,7 +53,7 @@ class Settings:
 
 
 def ours(settings: Settings, folder: Path) -> Curve:
-    """The curve of `tpsrl bench locomotion`."""
+    """Returns the learning curve of `tpsrl bench locomotion`."""
     task, found = settings.task, folder / "tpsrl" / "locomotion.json"
     if not found.exists():
         run_tpsrl(
@@ -67,7 +66,7 @@ def ours(settings: Settings, folder: Path) -> Curve:
 
 
 def theirs(settings: Settings, folder: Path) -> Curve:
-    """The curve of stable-baselines3's PPO."""
+    """Returns the learning curve of stable-baselines3's PPO."""
     found = folder / "stable_baselines3.json"
     if not found.exists():
         found.parent.mkdir(parents=True, exist_ok=True)
@@ -109,7 +108,7 @@ def _train_theirs(settings: Settings) -> Curve:
     begun = time.monotonic()
 
     class Noted(BaseCallback):
-        """Notes the mean return after each rollout."""
+        """Records the mean return after each rollout."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -129,11 +128,11 @@ def _train_theirs(settings: Settings) -> Curve:
 
 
 def adapter(envs: RunningVecEnv) -> Any:
-    """Environments as stable-baselines3 knows them; `infos` have the `total` of ended episodes."""
+    """Wraps environments for stable-baselines3; `infos` have the `total` of ended episodes."""
     from stable_baselines3.common.vec_env import VecEnv
 
     class Running(VecEnv):
-        """All robots in one call."""
+        """Vectorised environments, all stepped in one call."""
 
         def __init__(self) -> None:
             (size,) = envs.spec.observations["state"]
@@ -180,7 +179,7 @@ def adapter(envs: RunningVecEnv) -> Any:
 
 
 def table(curves: dict[str, Curve], steps: int) -> str:
-    """Returns at equal samples, and the minutes of each, in Markdown."""
+    """Returns a Markdown table of returns at equal samples, with minutes."""
     lines = ["| million samples | " + " | ".join(curves) + " |", "|---|" + "---|" * len(curves)]
     for share in np.linspace(1.0 / _ROWS, 1.0, _ROWS):
         row = [f"{share * steps / 1e6:.1f}"]
@@ -192,7 +191,7 @@ def table(curves: dict[str, Curve], steps: int) -> str:
 
 
 def draw(curves: dict[str, Curve], path: Path, title: str) -> None:
-    """Return over samples and over minutes."""
+    """Draws return over samples and over minutes."""
     figure = figures.figure(figsize=(9.0, 3.4), layout="constrained", dpi=110)
     for place, (axes, label) in enumerate(
         zip(figure.subplots(1, 2), ("million samples", "minutes"), strict=True)
@@ -207,7 +206,7 @@ def draw(curves: dict[str, Curve], path: Path, title: str) -> None:
 
 
 def main(words: Sequence[str]) -> int:
-    """Trains what is missing and prints the table."""
+    """Trains missing curves and prints the table."""
     try:
         settings = config.load(Settings, config.parse(words))
     except UserError as error:

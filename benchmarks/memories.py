@@ -1,12 +1,12 @@
-"""What a student remembers: an LSTM, a map of heights around the base, or both.
+"""Memory of a student: LSTM, a map of heights around the base, or both.
 
     python -m benchmarks.memories [skill=pick] [teacher=pretrained] [steps=1000000] [seeds=0,1,2]
         [episodes=200] [variants=lstm,map,map_lstm] [processes=0] [threads=0] [out=out/memories]
 
-Distils the teacher into a student of each kind with every seed, in the same number of steps, and
-evaluates each from validation starts by which nothing was chosen, by its mean action: as it is, and
-with depth and laser of another run. What is there already is not repeated. Prints the table in
-Markdown; the minutes are of one distillation, on as many cores as `processes` and `threads` say.
+Distils the teacher into a student of each kind with every seed, with the same number of steps, and
+evaluates the mean action of each from held-out validation starts: once unchanged, and once with
+depth and laser taken from another run. Existing results are not repeated. Prints the table in
+Markdown; the minutes are those of one distillation with the given `processes` and `threads`.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ BLINDS = ("", "depth,laser")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Settings:
-    """How much of each."""
+    """Settings of the comparison."""
 
     skill: str = config.option("pick", "which one")
     teacher: str = config.option("pretrained", "who labels the states")
@@ -47,14 +47,14 @@ class Settings:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Student:
-    """One kind of student with one seed, in a folder of its own."""
+    """One kind of student with one seed, in its own folder."""
 
     variant: str
     seed: int
     folder: Path
 
     def distil(self, settings: Settings) -> None:
-        """Goes on with its distillation where that is not done."""
+        """Starts or resumes the distillation, unless it is done."""
         rows = list(metrics.read(self.folder)) if self._begun else []
         if rows and rows[-1]["steps"] >= settings.steps:
             return
@@ -72,14 +72,14 @@ class Student:
         return float([*metrics.read(self.folder)][-1]["seconds"]) / 60.0
 
     def success(self, blind: str, settings: Settings) -> float:
-        """How often it succeeds, with the sensors of another run if some are named."""
+        """Returns the success rate, optionally with sensors of another run."""
         return mean_success(
             settings.skill, self.folder, settings.episodes, settings.processes, blind
         )
 
 
 def main(words: Sequence[str]) -> None:
-    """Runs what is missing and prints the table."""
+    """Makes missing runs and prints the table."""
     settings = config.load(Settings, config.parse(words))
     variants = chosen(settings.variants, NAMES)
     seeds = [int(word) for word in settings.seeds.split(",")]

@@ -1,15 +1,15 @@
-"""Our PPO beside stable-baselines3's, and our recurrent PPO beside sb3-contrib's.
+"""tpsrl's PPO compared with stable-baselines3's, and its recurrent PPO with sb3-contrib's.
 
     pip install -c constraints.txt -e '.[reference]'
     python -m benchmarks.reference_ppo [SEEDS] [OUT.json] [LEARNER ...]
 
-Learners are "tpsrl" (collector `sync`), "tpsrl overlap", which learns from what the policy before
-the last update has done, and "stable-baselines3"; all unless some are named.
+Learners are "tpsrl" (collector `sync`), "tpsrl overlap", which learns from rollouts of the policy
+before the last update, and "stable-baselines3"; by default all.
 
-Same tasks, seeds, steps and hyper-parameters; networks of the same width. "pendulum" is
-Pendulum-v1 as it is. "hidden" is InvertedPendulum-v5 without its velocities, so that the policy has
-to remember where the pole was. A run's result is the mean return of 20 episodes under the mean
-action, from the same 20 initial states for both, after the last step.
+Tasks, seeds, steps, hyper-parameters and network widths are the same. "pendulum" is Pendulum-v1.
+"hidden" is InvertedPendulum-v5 without velocities, so that the policy must remember the pole's
+earlier positions. The result of a run is the mean return of 20 episodes under the mean action after
+the last step, from the same 20 initial states for all learners.
 """
 
 import dataclasses
@@ -39,7 +39,7 @@ WIDTH = 64
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Task:
-    """An environment and how to learn it; the observations named by `shown` are seen."""
+    """An environment and its training settings; `shown` selects the observed columns."""
 
     env: str
     recurrent: bool
@@ -52,7 +52,7 @@ class Task:
     shown: tuple[int, ...] | None = None
 
     def make(self) -> gymnasium.Env:
-        """The environment, with actions in [-1, 1]."""
+        """Creates the environment, with actions in [-1, 1]."""
         env = RescaleAction(gymnasium.make(self.env), np.float32(-1), np.float32(1))
         if self.shown is None:
             return env
@@ -70,7 +70,11 @@ EPOCHS, CLIP, LAMBDA, GRAD, VALUE = 10, 0.2, 0.95, 0.5, 0.5
 
 
 def ours(task: Task, seed: int, name: str = "sync") -> tuple[list[float], float]:
-    """Returns of the last policy, and samples per second; `name` is the collector's."""
+    """Trains tpsrl's PPO with the collector `name`.
+
+    Returns:
+        Returns of the final policy's episodes, and samples per second.
+    """
     torch.manual_seed(seed)
     factory = GymVecEnvFactory(task.make, seed)
     collector = collectors.make(CollectorSettings(name, task.num_envs, seed=seed), factory)
@@ -96,7 +100,7 @@ def ours(task: Task, seed: int, name: str = "sync") -> tuple[list[float], float]
         gamma=task.gamma,
         gae_lambda=LAMBDA,
         clip=CLIP,
-        value_coef=2 * VALUE,  # ours has half the squared error
+        value_coef=2 * VALUE,  # tpsrl's value loss is half the squared error
         max_grad_norm=GRAD,
         normalise_advantage=True,
         entropy_coef=0.0,
@@ -127,7 +131,7 @@ def ours(task: Task, seed: int, name: str = "sync") -> tuple[list[float], float]
 
 
 def reference(task: Task, seed: int) -> tuple[list[float], float]:
-    """The same for stable-baselines3."""
+    """Trains stable-baselines3's or sb3-contrib's PPO; returns the same as `ours`."""
     from sb3_contrib import RecurrentPPO
     from stable_baselines3 import PPO as PlainPPO
     from stable_baselines3.common.env_util import make_vec_env
@@ -168,7 +172,11 @@ def reference(task: Task, seed: int) -> tuple[list[float], float]:
 
 
 def evaluate(task: Task, act) -> list[float]:
-    """Returns of episodes from the same initial states for everyone."""
+    """Runs evaluation episodes, from initial states that are the same for all learners.
+
+    Returns:
+        Sum of rewards of each episode.
+    """
     env, returns = task.make(), []
     for seed in range(FIRST_SEED, FIRST_SEED + EPISODES):
         observation, _ = env.reset(seed=seed)
@@ -181,7 +189,7 @@ def evaluate(task: Task, act) -> list[float]:
 
 
 def main(seeds: int = 3, out: str = "out/bench/reference_ppo.json", *names: str) -> None:
-    """Runs everything, or the learners that are named, and prints a table in Markdown."""
+    """Runs the learners, by default all, and prints a table in Markdown."""
     torch.set_num_threads(1)
     known = {
         "tpsrl": ours,

@@ -1,17 +1,17 @@
-"""A training that is disturbed for hours: whether it makes its steps, and whether anything grows.
+"""Long training with disturbances: completeness of its steps and growth of its memory.
 
     python -m benchmarks.rough_training [minutes=120] [kill_s=30] [out=out/rough]
 
-`tpsrl train navigate` with the collector `ver` and four workers, from the state. Every `kill_s`
+Runs `tpsrl train navigate` from the state with the collector `ver` and four workers. Every `kill_s`
 seconds a worker is killed. After a quarter of the time the disk is full for a minute, which stops
-the training; after a half and after three quarters the training itself is killed. Each time
-`resume=auto` goes on. Prints a row every twentieth of the time: steps, resident memory and
-descriptors of the training and of its workers, pages in shared memory; and at the end what the
-training said of the disturbances. The exit code is 1 if the steps of the checkpoint are not those
-of the metrics, any update is missing or there twice, a stop was not said in one line, or anything
-has grown by more than 10% and 10 MiB since it began anew for the last time.
+the training; after half and after three quarters of the time the training itself is killed. Each
+time it is resumed by `resume=auto`. Prints a row every twentieth of the time: seconds, resident
+memory and descriptors of the training and of its workers, pages in shared memory; at the end prints
+the training's messages. The exit code is 1 if the steps of the checkpoint and the metrics differ,
+an update is missing or duplicated, a stop was not reported in one line, or a quantity has grown by
+more than 10% plus 10 (MiB or descriptors) since the last start.
 
-The disk is a file system in memory, for which this has to be run as root (Linux).
+The disk is a file system in memory, so the benchmark must be run as root (Linux).
 """
 
 import collections
@@ -44,7 +44,7 @@ TRAIN = (
 
 
 def children(pid: int) -> list[int]:
-    """All processes below one."""
+    """Returns all descendants of a process."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -57,7 +57,7 @@ def children(pid: int) -> list[int]:
 
 
 def workers(pid: int) -> list[int]:
-    """Those that a server of forks has forked: its children."""
+    """Returns the processes forked by a fork server: its children."""
     found = []
     for child in children(pid):
         try:
@@ -69,7 +69,7 @@ def workers(pid: int) -> list[int]:
 
 
 def main(*arguments: str) -> int:
-    """Trains, disturbs and looks."""
+    """Trains, disturbs and observes."""
     chosen = DEFAULTS | dict(a.split("=", 1) for a in arguments)
     whole_s, kill_s = 60.0 * float(chosen["minutes"]), float(chosen["kill_s"])
     out = Path(chosen["out"])
@@ -118,7 +118,7 @@ def main(*arguments: str) -> int:
             os.kill(draw.choice(living), signal.SIGKILL)
             killed, next_kill = killed + 1, now + kill_s
         if now > next_row and (living := workers(training.pid)):
-            with contextlib.suppress(OSError, KeyError):  # one has just ended
+            with contextlib.suppress(OSError, KeyError):  # a process has just ended
                 rows.append(look(training.pid, living))
                 next_row = next(row_times) * whole_s / ROWS
                 print(f"{now:7.0f} s ", *(f"{value:9.1f}" for value in rows[-1]), flush=True)
@@ -141,14 +141,14 @@ def main(*arguments: str) -> int:
 
 
 def look(pid: int, below: list[int]) -> list[float]:
-    """Memory (MiB) and descriptors of a training and of its workers, and its shared memory."""
+    """Returns memory (MiB) and descriptors of a training and its workers, and its shared memory."""
     own = [status(p, "VmRSS") - status(p, "RssShmem") for p in (pid, *below)]
     files = [len(os.listdir(f"/proc/{p}/fd")) for p in (pid, *below)]
     return [own[0], sum(own[1:]), files[0], sum(files[1:]), status(pid, "RssShmem")]
 
 
 def _missing(folder: Path) -> list[str]:
-    """Whether the metrics have each update once, and as many steps as the checkpoint."""
+    """Checks that the metrics have each update once and the checkpoint's number of steps."""
     from tpsrl.rl.run.trainer import load_latest
 
     lines = (folder / "metrics.jsonl").read_text().splitlines()

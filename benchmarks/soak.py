@@ -1,15 +1,16 @@
-"""Whether anything grows while experience is collected: memory, file descriptors, shared memory.
+"""Growth of memory, file descriptors and shared memory while experience is collected.
 
     python -m benchmarks.soak [STEPS] [COLLECTOR] [FAILURES]
 
-16 synthetic environments that take no time, in 16 workers, and a learner. Prints a row every tenth
-of the way: resident memory of the main process and of all workers, descriptors of the main process
-and of all workers, pages of shared memory. With FAILURES so many workers are killed on the way. The
-exit code is 1 if the last tenth has more than the third has, by more than 5%.
+Uses 16 synthetic environments whose steps take no time, in 16 workers, and a learner. Prints a row
+every tenth of the steps: steps, resident memory of the main process and of all workers, descriptors
+of the main process and of all workers, pages of shared memory. With FAILURES, that many workers are
+killed during the run. The exit code is 1 if the last row exceeds the third by more than 5% plus 1
+(MiB or descriptor).
 
-oneDNN keeps the last 1,024 kernels that it has compiled, one for each shape, and sequences come in
-ever new ones, so it takes 50 to 100 MiB more until it has as many. Here it keeps 64, so that
-this does not hide a leak; the environment variable ONEDNN_PRIMITIVE_CACHE_CAPACITY says how many.
+oneDNN caches the last 1,024 compiled kernels, one per shape. As sequences keep having new shapes,
+the cache takes 50 to 100 MiB until it is full. Here it is limited to 64 kernels, so that its growth
+does not hide a leak; the environment variable ONEDNN_PRIMITIVE_CACHE_CAPACITY sets the limit.
 """
 
 import contextlib
@@ -34,7 +35,7 @@ ROWS, SLACK = 10, 1.05
 
 
 def look(workers: list[int]) -> list[float]:
-    """Of this process and of its workers, in the order of `NAMES`."""
+    """Returns the quantities `NAMES` of this process and its workers."""
     own = os.getpid()
     resident = [status(pid, "VmRSS") - status(pid, "RssShmem") for pid in (own, *workers)]
     files = [len(os.listdir(f"/proc/{pid}/fd")) for pid in (own, *workers)]
@@ -42,7 +43,7 @@ def look(workers: list[int]) -> list[float]:
 
 
 def status(pid: int, name: str) -> float:
-    """An entry of a process's status, MiB."""
+    """Returns an entry of a process's status, MiB."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith(f"{name}:"):
             return int(line.split()[1]) / 1024
@@ -50,8 +51,8 @@ def status(pid: int, name: str) -> float:
 
 
 def main(steps: str = "100000", collector: str = "ver", failures: str = "0") -> int:
-    """Collects, learns and looks."""
-    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")  # before its first kernel
+    """Collects, learns and observes."""
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")  # before the first kernel
     torch.set_num_threads(1)
     machine.keep_memory()  # as a training does
     settings = config.load_preset("train", "synthetic", TrainSettings)
@@ -73,7 +74,7 @@ def main(steps: str = "100000", collector: str = "ver", failures: str = "0") -> 
             lost += len(collection.lost)
             made.ppo.update(collection.rollout, version=number)
             if looks:
-                made.collector.snapshot()  # afterwards all workers live
+                made.collector.snapshot()  # afterwards all workers are alive
                 pids = [worker.process.pid for worker in group.workers]
                 rows.append(look(pids))
                 print(f"{(number + 1) * size:12,}", *(f"{v:12,.1f}" for v in rows[-1]), flush=True)

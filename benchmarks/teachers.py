@@ -1,14 +1,13 @@
-"""How a teacher learns from nothing: from its own starts alone, and from starts along the way.
+"""Training of a teacher without demonstrations, from its own starts or also from scripted runs.
 
     python -m benchmarks.teachers [skill=pick] [steps=4000000] [seeds=0,1,2] [runs=400]
         [episodes=200] [variants=along,own] [processes=0] [threads=0] [out=out/teachers]
 
-Trains a policy of the true state (preset teacher) with every seed, without demonstrations: from the
-skill's own starts, and from a mixture half of which are states within recorded runs of the scripted
-robot, which are made once. What is there already is not repeated, and a training that was stopped
-goes on. Prints a table in Markdown of success over samples, by drawn actions from validation
-starts, and of the mean action's at the end; the minutes are those of one training with its
-validations.
+Trains a policy of the true state (preset teacher) with every seed: from the skill's own starts, and
+from a mixture of starts, half of which are states within runs of the scripted robot, recorded once.
+Existing results are not repeated, and stopped trainings are resumed. Prints a table in Markdown of
+success over samples from validation starts, with sampled actions, and of the mean action's success
+at the end; the minutes are those of one training with its validations.
 """
 
 import dataclasses
@@ -25,12 +24,12 @@ from tpsrl.errors import UserError
 from tpsrl.rl.run import metrics
 
 NAMES = {"along": "half of the starts along the way", "own": "own starts"}
-_COLUMNS = 4  # of the curve
+_COLUMNS = 4  # points of the curve
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Settings:
-    """How much of each."""
+    """Settings of the comparison."""
 
     skill: str = config.option("pick", "which one")
     steps: int = config.option(4_000_000, "samples of a training", minimum=1)
@@ -45,14 +44,14 @@ class Settings:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Teacher:
-    """A training with one seed, in a folder of its own."""
+    """A training with one seed, in its own folder."""
 
     variant: str
     seed: int
     folder: Path
 
     def train(self, settings: Settings, recorded: Path) -> None:
-        """Goes on with its training where that is not done."""
+        """Starts or resumes the training, unless it is done."""
         rows = self.rows()
         if rows and rows[-1]["steps"] >= settings.steps:
             return
@@ -67,25 +66,25 @@ class Teacher:
         run_tpsrl(*words, processes=settings.processes)
 
     def rows(self) -> list[Mapping[str, Any]]:
-        """The training's metrics so far."""
+        """Returns the training's metrics so far."""
         if not (self.folder / metrics.METRICS).is_file():
             return []
         return list(metrics.read(self.folder))
 
     def curve(self) -> list[float]:
-        """The success of its validations, in their order."""
+        """Returns the success of its validations, in order."""
         return [row["validation"]["success"] for row in self.rows() if row.get("validation")]
 
     def minutes(self) -> float:
         return float(self.rows()[-1]["seconds"]) / 60.0
 
     def success(self, settings: Settings) -> float:
-        """How often its mean action succeeds from starts that the training has not seen."""
+        """Returns the success rate of the mean action from starts not seen in training."""
         return mean_success(settings.skill, self.folder, settings.episodes, settings.processes)
 
 
 def record(settings: Settings) -> Path:
-    """The folder of the scripted robot's runs, which are made where they are missing."""
+    """Returns the folder of the scripted robot's runs, which are recorded if missing."""
     folder = Path(settings.out).absolute() / "runs"
     if not folder.exists():
         words = ["demos", settings.skill, "agent=scripted", "states=12", "camera=false"]
@@ -95,7 +94,7 @@ def record(settings: Settings) -> Path:
 
 
 def main(words: Sequence[str]) -> None:
-    """Runs what is missing and prints the table."""
+    """Makes missing runs and prints the table."""
     settings = config.load(Settings, config.parse(words))
     variants = chosen(settings.variants, NAMES)
     seeds = [int(word) for word in settings.seeds.split(",")]

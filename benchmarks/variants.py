@@ -1,4 +1,4 @@
-"""What benchmarks share that train variants of a policy with several seeds and print a table."""
+"""Shared parts of benchmarks that train variants of a policy with several seeds."""
 
 import json
 import subprocess
@@ -12,10 +12,10 @@ from tpsrl.errors import unknown
 
 
 def chosen(text: str, names: Collection[str]) -> list[str]:
-    """The variants that a text names, by commas.
+    """Parses a comma-separated list of variants.
 
     Raises:
-        UserError: one is unknown; names the nearest.
+        UserError: a variant is unknown; the message has the nearest name.
     """
     variants = text.split(",")
     for variant in variants:
@@ -25,17 +25,17 @@ def chosen(text: str, names: Collection[str]) -> list[str]:
 
 
 def run_tpsrl(*words: str, processes: int) -> None:
-    """Runs a command of tpsrl without its output; 0 processes are its own default."""
+    """Runs a tpsrl command without output; 0 processes means the command's default."""
     workers = [f"processes={processes}"] if processes else []
     command = [sys.executable, "-m", "tpsrl", *words, *workers]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
 def mean_success(skill: str, folder: Path, episodes: int, processes: int, blind: str = "") -> float:
-    """How often the mean action of a training's last policy succeeds from validation starts.
+    """Returns the success rate of the mean action of a training's last policy.
 
-    With `blind` it is shown these sensors of another run. What is in the folder already is not made
-    again.
+    Episodes start from validation starts. With `blind`, these sensors are taken from another run.
+    Existing results are reused.
     """
     policy = folder / "mean" / f"{skill}.safetensors"
     out = folder / f"eval{blind.replace(',', '_')}"
@@ -51,5 +51,5 @@ def mean_success(skill: str, folder: Path, episodes: int, processes: int, blind:
 
 
 def cells(values: Sequence[float]) -> str:
-    """The rate of each seed, and their mean."""
+    """Returns a table cell: the rate of each seed, and their mean."""
     return f"{', '.join(f'{v:.0%}' for v in values)}; **{np.mean(values):.1%}**"

@@ -1,4 +1,4 @@
-"""Whether a domain is about a home, and small enough to be planned with."""
+"""Checks that a domain uses the predicates of a home, and is small enough to plan with."""
 
 import math
 from collections.abc import Iterator
@@ -14,21 +14,21 @@ from planner.predicates import PLANNING_ONLY, PREDICATES
 from tpsrl.errors import UserError
 from tpsrl.runtime import files
 
-_MOST_BYTES = 2**17  # of a file; the shipped ones have 7000
-_MOST_ATOMS = 500_000  # of all grounded actions; Tidy House with 30 objects has 46 000
+_MOST_BYTES = 2**17  # maximum bytes of a file; the shipped ones have 7000
+_MOST_ATOMS = 500_000  # in all grounded actions; Tidy House with 30 objects has 46 000
 _BITS = _MOST_ATOMS.bit_length()
 _OURS = (*PREDICATES, *PLANNING_ONLY)
 
 
 class DomainFile:
-    """A file with a domain: PDDL by the standard, about the predicates of a home.
+    """A file with a domain: standard PDDL with the predicates of a home.
 
-    `text` is that of the file.
+    `text` is the content of the file.
 
     Raises:
         OSError: the file cannot be read, or is too large.
-        UnicodeDecodeError: it is no text.
-        UserError: it is no domain that can be planned with; names line and column.
+        UnicodeDecodeError: the file is not text.
+        UserError: the file is not a domain that can be used for planning; names line and column.
     """
 
     def __init__(self, path: Path) -> None:
@@ -41,10 +41,10 @@ class DomainFile:
             self._check_action(name, action)
 
     def check_problem(self, parsed: Any) -> None:
-        """Whether the domain declares what the problem of an episode is about.
+        """Checks that the domain declares the predicates and types of an episode's problem.
 
         Raises:
-            UserError: it lacks a predicate or a type.
+            UserError: a predicate or a type is not declared.
         """
         types = parsed.domain.types
         for name, kind in parsed.problem.objects.items():
@@ -57,10 +57,10 @@ class DomainFile:
                 raise self._lacks(f"predicate '{name}' is not declared in :predicates, {why}")
 
     def check_size(self, parsed: Any) -> None:
-        """Whether the actions, with the objects of a problem, are few enough to be listed.
+        """Checks that grounding the actions with the objects of a problem stays within the limit.
 
         Raises:
-            UserError: they are not.
+            UserError: there are too many.
         """
         atoms = 0
         for name, action in parsed.domain.operators.items():
@@ -72,14 +72,14 @@ class DomainFile:
                 raise self._of_action(name, f"its parameters, conditions and effects make {most}")
 
     def _of_action(self, name: str, why: str) -> UserError:
-        """What is wrong with a whole action."""
+        """Returns an error of a whole action."""
         return self._source.error(self.domain.actions[name], f"action '{name}': {why}")
 
     def _lacks(self, why: str) -> UserError:
         return UserError(f"domain: {self._path}: {why}")
 
     def _check_predicates(self) -> None:
-        """Whether the declared predicates are ours, of as many entities."""
+        """Checks that the declared predicates are known and have the right number of entities."""
         for name, declared in self.domain.predicates.items():
             if name not in _OURS:
                 raise self._source.unknown(declared.at, "predicate", name, PREDICATES)
@@ -88,7 +88,7 @@ class DomainFile:
                 raise self._source.error(declared.at, why)
 
     def _check_action(self, name: str, action: Any) -> None:
-        """Whether an action is about something and brings something about."""
+        """Checks that an action has parameters and makes something true."""
         if not action.variable_list:
             raise self._of_action(name, "it has no parameters, so there is nothing to do it with")
         parts = _parts(action.effect_tree)
@@ -101,7 +101,7 @@ def _arity(predicate: str) -> int:
 
 
 def _parts(tree: Any) -> Iterator[Any]:
-    """A condition or effect with all that it is made of."""
+    """Yields a condition or effect and all its parts."""
     yield tree
     below = [getattr(tree, name, None) for name in ("child", "body", "effect")]
     for part in (*getattr(tree, "children", ()), *below):
@@ -110,12 +110,12 @@ def _parts(tree: Any) -> Iterator[Any]:
 
 
 def _product(parsed: Any, variables: Any) -> int:
-    """How many ways there are to fill variables with entities of their types."""
+    """Returns the number of ways to bind variables to entities of their types."""
     return math.prod(len(parsed.candidate_objects(kind)) for kind in variables.values())
 
 
 def _changes(effect: Any, parsed: Any) -> int:
-    """How many atoms an effect adds or deletes at most, and literals it asks for while it does."""
+    """Returns an upper bound of the atoms that an effect changes and the literals it checks."""
     if isinstance(effect, pddl.EffAnd):
         return 1 + sum(_changes(child, parsed) for child in effect.children)
     if isinstance(effect, pddl.Universal):
@@ -126,13 +126,13 @@ def _changes(effect: Any, parsed: Any) -> int:
 
 
 def _literals(condition: Any, parsed: Any) -> int:
-    """How many literals a condition has at most, or its clauses (`planner.conditions.clauses`)."""
+    """Returns an upper bound of a condition's literals, in its tree or clauses (`clauses`)."""
     count, longest = _clauses(condition, True, parsed)
     return max(count * longest, _nodes(condition, parsed))
 
 
 def _nodes(condition: Any, parsed: Any) -> int:
-    """How many parts a condition has, those under quantifiers once for each entity."""
+    """Returns the number of parts of a condition, with quantifiers expanded over the entities."""
     if isinstance(condition, pddl.Forall | pddl.Exists):
         return _product(parsed, condition.varlist) * _nodes(condition.body, parsed)
     below = [condition.child] if isinstance(condition, pddl.Not) else []
@@ -141,7 +141,7 @@ def _nodes(condition: Any, parsed: Any) -> int:
 
 
 def _clauses(condition: Any, holds: bool, parsed: Any) -> tuple[int, int]:
-    """How many clauses, but no more than matters, and how long the longest."""
+    """Returns the number of clauses, capped at `_MOST_ATOMS`, and the length of the longest."""
     if isinstance(condition, pddl.Not):
         return _clauses(condition.child, not holds, parsed)
     if isinstance(condition, pddl.Forall | pddl.Exists):

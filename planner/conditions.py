@@ -1,4 +1,4 @@
-"""What pddlpy's grounded actions ask for and bring about, as plain ground atoms."""
+"""Preconditions and effects of pddlpy's grounded actions, as plain ground atoms."""
 
 from collections.abc import Collection, Iterable
 from itertools import product
@@ -10,23 +10,23 @@ from planner.predicates import Atom
 
 
 class Literal(NamedTuple):
-    """An atom that has to hold, or not to."""
+    """An atom that must hold (`holds`), or must not."""
 
     atom: Atom
     holds: bool
 
 
-# A disjunction; a precondition is a conjunction of clauses.
+# A disjunction. A precondition is a conjunction of clauses.
 Clause = tuple[Literal, ...]
 
 
 def clauses(condition: Condition, holds: bool = True) -> list[Clause]:
-    """A grounded condition (or its negation, `holds` False) in conjunctive normal form."""
+    """Converts a grounded condition (or its negation, `holds` False) to conjunctive normal form."""
     if isinstance(condition, Lit):
         return [(Literal(tuple(condition.atom.predicate), holds),)]
     if isinstance(condition, Not):
         return clauses(condition.child, not holds)
-    if isinstance(condition, Equality):  # nothing to ask for, or what nothing brings about
+    if isinstance(condition, Equality):  # no clause if true, an unsatisfiable clause if false
         return [] if (condition.left == condition.right) == holds else [()]
     if not isinstance(condition, And | Or):
         raise NotImplementedError(f"preconditions of kind {type(condition).__name__}")
@@ -38,12 +38,12 @@ def clauses(condition: Condition, holds: bool = True) -> list[Clause]:
 
 
 def satisfied(literal: Literal, facts: Collection[Atom]) -> bool:
-    """Whether a literal holds among facts."""
+    """Returns whether a literal holds among facts."""
     return (literal.atom in facts) == literal.holds
 
 
 def possible_effects(action: Operator, reachable: Collection[Atom]) -> set[Literal]:
-    """What an action may add or delete, given all facts that could ever be true."""
+    """Returns the atoms that an action may add or delete, given all reachable facts."""
     effects = {Literal(atom, True) for atom in action.effect_pos}
     effects |= {Literal(atom, False) for atom in action.effect_neg}
     for conditional in action.conditional_effects:
@@ -54,7 +54,10 @@ def possible_effects(action: Operator, reachable: Collection[Atom]) -> set[Liter
 
 
 def possible(conjunction: Iterable[Clause], reachable: Collection[Atom]) -> bool:
-    """Whether clauses could ever hold: what they need is reachable, what they forbid may go."""
+    """Returns whether clauses could hold if facts were never deleted.
+
+    Negative literals count as satisfiable.
+    """
     return all(
         any(not literal.holds or literal.atom in reachable for literal in clause)
         for clause in conjunction
@@ -62,7 +65,7 @@ def possible(conjunction: Iterable[Clause], reachable: Collection[Atom]) -> bool
 
 
 def fired_effects(action: Operator, facts: frozenset[Atom]) -> tuple[set[Atom], set[Atom]]:
-    """The atoms that an action adds and deletes where `facts` hold; what it adds stays."""
+    """Returns the atoms that an action adds and deletes where `facts` hold; adding wins."""
     added, deleted = set(action.effect_pos), set(action.effect_neg)
     for conditional in action.conditional_effects:
         if conditional.condition.holds(facts, {}):

@@ -1,4 +1,4 @@
-"""The inside of the fridge and of the drawers, in the world frame of a layout."""
+"""Interiors of the fridge and the drawers, in the world frame of a layout."""
 
 import dataclasses
 import functools
@@ -13,8 +13,9 @@ from tpsrl.world.layouts import LayoutSet, load_layout_set, placed_receptacles, 
 class Container:
     """A box of free space behind one handle.
 
-    `pos` (3,) is the centre (m) with the joint at 0, `rotation` (3, 3) the axes, `half` (3,) the
-    half sizes (m), `slide` (3,) the way it moves per metre of joint travel (0 behind a door).
+    `pos` (3,) is the centre (m) with the joint at 0, `rotation` (3, 3) has the axes, `half` (3,)
+    the half sizes (m), and `slide` (3,) is the displacement per metre of joint travel (0 behind a
+    door).
     """
 
     pos: np.ndarray
@@ -23,14 +24,14 @@ class Container:
     slide: np.ndarray
 
     def depth_inside(self, point: np.ndarray, joint: float) -> float:
-        """How deep (m) a point (3,) is inside, negative outside, with the joint at `joint`."""
+        """Returns how deep (m) a point (3,) is inside, negative outside, at joint value `joint`."""
         local = self.rotation.T @ (point - self.pos - joint * self.slide)
         return float(np.min(self.half - np.abs(local)))
 
 
 @functools.lru_cache(maxsize=256)
 def containers(layout: str, marker: str) -> tuple[Container, ...]:
-    """What is behind the handle `marker` in the layout "SET/NAME"; nothing for some drawers.
+    """Returns the boxes behind the handle `marker` in the layout "SET/NAME"; none for some drawers.
 
     Raises:
         UserError: there is no such layout or marker.
@@ -49,14 +50,14 @@ def containers(layout: str, marker: str) -> tuple[Container, ...]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HandleContents:
-    """A marker's moving link, and the short names of the receptacles that it opens."""
+    """Moving link of a marker, and the short names of the receptacles that it opens."""
 
     link: str
     receptacles: tuple[str, ...]
 
 
 def handles(layout_set: str) -> dict[str, HandleContents]:
-    """Every marker of a layout set with what it opens.
+    """Returns every marker of a layout set with its link and receptacles.
 
     Raises:
         UserError: there is no such layout set.
@@ -67,7 +68,7 @@ def handles(layout_set: str) -> dict[str, HandleContents]:
 
 
 def _behind(layout_set: LayoutSet, marker: str) -> tuple[str, ...]:
-    """A drawer carries its receptacle along; a door closes the standing ones of its body."""
+    """Returns the receptacles that a drawer carries, or those of its body behind a door."""
     body, link = layout_set.link(marker)
     carrier = link.name if link.joint == "slide" else ""
     return tuple(

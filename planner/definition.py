@@ -1,4 +1,4 @@
-"""A scenario as its authors define it: domain, goal, stage goals and plan, ready to be checked."""
+"""Definition of a planned scenario: domain, goal, stage goals and plan, as input of the linter."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -20,12 +20,12 @@ _HABITAT_PROBLEMS = Path(__file__).with_name("habitat_problems.yaml")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Definition:
-    """What a planned scenario consists of, whoever wrote it.
+    """Definition of a planned scenario, by this project or another author.
 
-    `entities` maps the problem's names to their types (handles are constants of the domain);
+    `entities` maps the names in the problem to their types (handles are constants of the domain);
     `stages` are named stage goals in order; `steps` is the plan, each step an action with its
-    arguments. `contents` says in which receptacle an object or goal lies, where that is one that
-    can be shut, and `handles` which receptacles each handle opens: two sources that should agree.
+    arguments. `contents` maps objects and goals to their receptacles, where these can be closed,
+    and `handles` maps each handle to the receptacles that it opens. The two sources should agree.
     """
 
     name: str
@@ -47,9 +47,9 @@ def definition_of(
     predicates: PredicateThresholds | None = None,
     skills: Any = None,
 ) -> Definition:
-    """Our own definition of an episode's scenario, from its plan.
+    """Returns this project's definition of an episode's scenario, from its plan.
 
-    `contents` come from the receptacles that the episode names, not from where things are.
+    `contents` are taken from the receptacles named in the episode, not from the objects' positions.
     """
     problem = plan.problem
     episode = problem.entities.episode
@@ -79,7 +79,7 @@ def habitat_definition(
     predicates: PredicateThresholds | None = None,
     skills: Any = None,
 ) -> Definition:
-    """habitat-lab's own definition of a scenario (0.3.3), literally.
+    """Returns habitat-lab's own definition of a scenario (0.3.3), unchanged.
 
     Raises:
         UserError: habitat-lab has no such scenario; names the nearest.
@@ -94,9 +94,9 @@ def read_definition(
     predicates: PredicateThresholds | None = None,
     skills: Any = None,
 ) -> Definition:
-    """One scenario of a YAML file such as planner/habitat_problems.yaml.
+    """Reads one scenario of a YAML file such as planner/habitat_problems.yaml.
 
-    What lies in a receptacle that a handle opens is `in` that handle at the start.
+    Objects and goals in a receptacle that a handle opens are `in` that handle at the start.
 
     Raises:
         UserError: the file has no such scenario, or an entry is missing or malformed.
@@ -136,7 +136,7 @@ def _load(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise UserError(f"definition: cannot read {path}: {error.strerror}") from None
     except Exception as error:
-        # The YAML and decoding errors that can come from here share no base class.
+        # The YAML and decoding errors that can be raised here share no base class.
         raise UserError(f"{path.name}: {' '.join(str(error).split())}") from None
     if not isinstance(scenarios, dict):
         raise UserError(f"{path.name}: it maps no scenarios to their definitions")

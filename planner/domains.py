@@ -1,4 +1,4 @@
-"""The planning domains that come with tpsrl, and those of users."""
+"""Planning domains: those shipped with tpsrl, and the user's own files."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ _NAMED = {DEFAULT: DOMAIN, "habitat": HABITAT_DOMAIN}
 
 
 def find(name: str) -> Path:
-    """The file of a domain: `mended`, habitat-lab's own (`habitat`), or a PDDL file.
+    """Returns the file of a domain: `mended`, habitat-lab's own (`habitat`), or a PDDL file.
 
     Raises:
         UserError: the name is neither one of the shipped domains nor a file.

@@ -1,4 +1,4 @@
-"""The named things of an episode's planning problem, and where they are."""
+"""Named entities of an episode's planning problem, and their positions."""
 
 import dataclasses
 import re
@@ -18,7 +18,7 @@ CAB = "cab_type"
 FRIDGE = "fridge_type"
 ROBOT_TYPE = "robot_entity_type"
 
-# The handles of drawers and the fridge with their types.
+# Types of the handles of drawers and fridge.
 HANDLES = {name: FRIDGE if name.startswith("fridge") else CAB for name in JOINTS}
 
 
@@ -26,9 +26,9 @@ HANDLES = {name: FRIDGE if name.startswith("fridge") else CAB for name in JOINTS
 class Entity:
     """A PDDL name with its type.
 
-    `object` is the index into `Episode.objects` (goals: of the object that belongs there),
-    `position` the fixed point (3,) in metres of a goal, `joint` the index into `JOINTS`; -1 and
-    None where they do not apply.
+    `object` is the index into `Episode.objects` (for a goal, the index of the object that belongs
+    there), `position` (3,) the fixed position (m) of a goal, `joint` the index into `JOINTS`; -1
+    and None where they do not apply.
     """
 
     name: str
@@ -39,12 +39,12 @@ class Entity:
 
 
 class Entities:
-    """All entities of one episode, in an order that is also the order of preference in search.
+    """All entities of one episode, in the order of preference in search.
 
     Targets come first, in target order, as `obj_TARGET_NAME`; then `goal_TARGET`; then clutter as
-    `clutter_OBJECT_NAME`; then, for every object that is no target, `home_OBJECT`, the place where
-    it stood at the start, to which it is returned when it was taken by mistake; then the handles
-    of `JOINTS` and the robot.
+    `clutter_OBJECT_NAME`; then, for every object that is not a target, `home_OBJECT`, its start
+    position, to which it is returned if it was taken by mistake; then the handles of `JOINTS` and
+    the robot.
     """
 
     def __init__(self, episode: Episode) -> None:
@@ -84,17 +84,17 @@ class Entities:
         return iter(self._by_name.values())
 
     def __getitem__(self, name: str) -> Entity:
-        """The entity called `name`.
+        """Returns the entity called `name`.
 
         Raises:
-            UserError: there is none; names the nearest.
+            UserError: there is no such entity; names the nearest.
         """
         if name not in self._by_name:
             raise unknown("entity", name, self._by_name)
         return self._by_name[name]
 
     def position(self, entity: Entity, world: WorldState) -> np.ndarray:
-        """Where an entity is (3,), metres, in a world of batch one."""
+        """Returns the position (3,) of an entity in metres, in a world of batch one."""
         if entity.position is not None:
             return np.asarray(entity.position)
         if entity.joint >= 0:
@@ -105,7 +105,7 @@ class Entities:
 
 
 def short_name(name: str) -> str:
-    """An entity's name without its YCB part, the same in every episode: "obj_0", "goal_0"."""
+    """Returns the name without its YCB part, the same in every episode: "obj_0", "goal_0"."""
     match = re.match(r"(obj|clutter)_\d+", name)
     return match.group() if match else name
 

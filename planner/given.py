@@ -1,4 +1,4 @@
-"""Plans from files, as other planners write them, followed step by step."""
+"""Plans from files, such as those of other planners, checked step by step."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -18,8 +18,8 @@ from planner.search import plan, reachable_atoms
 from tpsrl.errors import RunError, UserError
 from tpsrl.runtime import files
 
-_MOST_BYTES = 2**20  # of a plan file; plans of ours have a thousand
-_TIME = re.compile(r"[\d.]+:|\[[\d.]+\]")  # of a step and its duration, as VAL has them
+_MOST_BYTES = 2**20  # maximum bytes of a plan file; this planner's have a thousand
+_TIME = re.compile(r"[\d.]+:|\[[\d.]+\]")  # start time and duration of a step, in VAL's format
 
 
 def follow(
@@ -28,13 +28,13 @@ def follow(
     domain: Path,
     carried_out_by: Mapping[str, str] | None = None,
 ) -> Plan:
-    """The plan of a file with lines `(ACTION ENTITY ...)`, in any case, with comments after ";".
+    """Returns the plan of a file with lines `(ACTION ENTITY ...)`; case and comments are ignored.
 
-    `carried_out_by` names the skill for some actions, where several can carry them out.
+    `carried_out_by` names the skill for some actions, where several skills can carry them out.
 
     Raises:
-        UserError: a step is malformed, or names an action or entity that there is not.
-        RunError: a step's precondition does not hold, or the goal does not in the end.
+        UserError: a step is malformed, or names an unknown action or entity.
+        RunError: a step's precondition does not hold, or the goal does not hold at the end.
     """
     parsed = read_problem(problem.text(), domain)
     reachable = reachable_atoms(GroundedTask(parsed))
@@ -58,10 +58,10 @@ def follow(
 
 
 def read(path: Path) -> SourceText:
-    """The text of a plan's file.
+    """Reads the text of a plan file.
 
     Raises:
-        UserError: it cannot be read.
+        UserError: the file cannot be read.
     """
     try:
         return SourceText(files.read_text(path, _MOST_BYTES), f"plan: {path}")
@@ -76,7 +76,7 @@ def searched_or_read(
     carried_out_by: Mapping[str, str] | None = None,
     path: Path | None = None,
 ) -> Plan:
-    """The plan of a file, or without one the plan that search finds.
+    """Returns the plan of the file `path`, or without a path the plan found by search.
 
     Raises:
         UserError: see `follow`, `read` and `planner.search.plan`.
@@ -88,7 +88,7 @@ def searched_or_read(
 
 
 def plan_text(given: Plan) -> str:
-    """A plan as `follow` and other tools read it."""
+    """Formats a plan as text that `follow` and other tools can read."""
     return "".join(f"({' '.join((step.action, *step.args))})\n" for step in given)
 
 
@@ -101,18 +101,18 @@ def _steps(source: SourceText) -> Iterator[Bracket]:
 
 
 class _Binding(VariableBinder):
-    """One choice of entities for the parameters of an action."""
+    """Fixed choice of entities for the parameters of an action."""
 
     def __init__(self, binding: dict[str, str]) -> None:
         self._binding = binding
 
     def bind(self, dp: EpisodeProblem, operator: Operator) -> Iterator[dict[str, str]]:
-        """That choice."""
+        """Yields the fixed choice only."""
         yield self._binding
 
 
 def _action(source: SourceText, bracket: Bracket, parsed: EpisodeProblem) -> tuple[Operator, Atom]:
-    """The grounded action of a step, and its entities."""
+    """Returns the grounded action of a step, and its entities."""
     name, nodes = bracket.head, bracket.items[1:]
     operators = parsed.domain.operators
     if name not in operators:

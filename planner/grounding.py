@@ -1,4 +1,4 @@
-"""From PDDL to pddlpy's grounded task, with every mistake as an error of one line."""
+"""Grounding: from PDDL to pddlpy's grounded task, with one-line errors."""
 
 import functools
 import tempfile
@@ -25,7 +25,7 @@ def problem_text(
     goal: Iterable[Atom],
     domain: str,
 ) -> str:
-    """A problem in PDDL; `objects` are (name, type), the type "" where the domain has no types."""
+    """Returns a problem in PDDL; `objects` are (name, type), with type "" for an untyped domain."""
     lines = [
         f"(define (problem {name})",
         f"  (:domain {domain})",
@@ -43,10 +43,10 @@ def problem_text(
 
 
 class EpisodeProblem(pddlpy.DomainProblem):
-    """A problem as pddlpy reads it, with a domain as we do.
+    """pddlpy's problem with a domain of `planner.pddl.domain`.
 
-    Entities have one order in every process, and types may stand for several. A handle that is not
-    a constant of the domain is an object of the problem.
+    Entities have the same order in every process, and types may stand for several. A handle that is
+    not a constant of the domain is an object of the problem.
     """
 
     def __init__(self, domain: PddlDomain, problem: str) -> None:
@@ -58,23 +58,23 @@ class EpisodeProblem(pddlpy.DomainProblem):
         self.domain = domain.model
         self._unions = domain.unions
         objects = {**HANDLES, **self.domain.objects, **self.problem.objects}
-        if not domain.model.types:  # everything is an object where there are no types
+        if not domain.model.types:  # an untyped domain has only the type `object`
             objects = dict.fromkeys(objects, ROOT)
         self.problem.objects = dict(sorted(objects.items()))
 
     def worldobjects(self) -> dict[str, str | None]:
-        """All entities with their types, by name."""
+        """Returns all entities with their types, by name."""
         return dict(self.problem.objects)
 
-    def _is_subtype(self, ot: str | None, t: str | None) -> bool:  # pddlpy asks when it binds
+    def _is_subtype(self, ot: str | None, t: str | None) -> bool:  # called by pddlpy to bind
         kinds = self._unions.get(t or ROOT, ())
         return any(self._is_subtype(ot, kind) for kind in kinds) or super()._is_subtype(ot, t)
 
 
 def ground(problem: str, domain: Path, names: Sequence[str] = ()) -> GroundedTask:
-    """pddlpy's task for a problem in PDDL, its actions in the order of preference.
+    """Returns pddlpy's task for a problem in PDDL, its actions in the order of preference.
 
-    Actions are ordered as in the domain file, then by their arguments' places in `names`.
+    Actions are ordered as in the domain file, then by the positions of their arguments in `names`.
 
     Raises:
         UserError: the domain cannot be read or is malformed, or the problem does not fit it.
@@ -94,30 +94,30 @@ def ground(problem: str, domain: Path, names: Sequence[str] = ()) -> GroundedTas
 
 
 def arguments(task: GroundedTask, action: Operator) -> tuple[str, ...]:
-    """The entities of a grounded action in the order of its parameters."""
+    """Returns the entities of a grounded action in the order of its parameters."""
     lifted = task.domainproblem.domain.operators[action.operator_name]
     return tuple(str(action.variable_list[name]) for name in lifted.variable_list)
 
 
 def read_problem(problem: str, domain: Path) -> EpisodeProblem:
-    """A problem in PDDL with its domain.
+    """Parses a problem in PDDL together with its domain.
 
     Raises:
         UserError: the domain cannot be read or is malformed, or the problem does not fit it.
     """
     file = domain_file(domain)
     parsed = EpisodeProblem(file.domain, problem)
-    if domain not in SHIPPED:  # the tests check the shipped ones
+    if domain not in SHIPPED:  # the shipped domains are checked by tests
         file.check_problem(parsed)
         file.check_size(parsed)
     return parsed
 
 
 def domain_file(path: Path) -> DomainFile:
-    """A domain, which is read once until its file changes.
+    """Reads a domain, cached until its file changes.
 
     Raises:
-        UserError: it cannot be read or is malformed.
+        UserError: the file cannot be read or is malformed.
     """
     try:
         return _read(path, path.stat().st_mtime_ns)

@@ -1,4 +1,4 @@
-"""What may differ between the plans of one scenario."""
+"""Options of the plans of one scenario."""
 
 import dataclasses
 
@@ -7,12 +7,12 @@ from tpsrl import config
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PlanOptions:
-    """How protocols plan one scenario differently.
+    """Options by which protocols plan one scenario differently.
 
-    `nav_after_open_drawer` has the robot navigate to the object once its drawer is open, as the VER
-    paper does; habitat-lab's own plan picks right away. `close_after` makes the goal include that
-    every drawer and fridge which had to be opened is closed again, as M3 and MS-HAB do in Set
-    Table; an object's receptacle is closed before the next object is fetched.
+    `nav_after_open_drawer` makes the robot navigate to the object after opening its drawer, as in
+    the VER paper; habitat-lab's own plan picks right away. `close_after` adds to the goal that
+    every drawer and fridge that had to be opened is closed again, as M3 and MS-HAB require in Set
+    Table; the receptacle of an object is closed before the next object is fetched.
     """
 
     nav_after_open_drawer: bool = config.option(

@@ -1,4 +1,4 @@
-"""A plan: its steps, what each asks for and brings about, and which feeds which."""
+"""Plans: steps with preconditions and effects, and the causal links between them."""
 
 import dataclasses
 import functools
@@ -18,8 +18,8 @@ from skills.spec import Referent
 from tpsrl.errors import UserError
 from tpsrl.world.state import WorldState
 
-# The first added atom in this order is what an action is for; among equals, the one about the
-# action's first argument.
+# The purpose of an action is its first added atom in this order; among equals, the atom that
+# contains the action's first argument.
 _PURPOSE = ("object_at", "holding", "robot_at", "opened", "closed", "not_holding", "in")
 
 
@@ -29,10 +29,10 @@ class PlanStep:
 
     `preconditions` are clauses that must all hold, without those that nothing in the problem can
     violate; `adds` are the atoms that become true, the purpose of the action first; `deletes` are
-    the atoms that search takes to become false. Deletes are bookkeeping, not promises: a robot
-    that drives to the next table may still be within 2 m of the last one. `takes_over` are the
-    skills of steps that were left out before it, whose work it has to do too, and whose steps of
-    time it has on top of its own.
+    the atoms that become false in search. Deletes are bookkeeping, not guarantees: a robot that
+    drives to the next table may still be within 2 m of the last one. `takes_over` are the skills of
+    steps that were removed before this one, whose work is added to its task, and whose steps to its
+    limit.
     """
 
     index: int
@@ -46,33 +46,33 @@ class PlanStep:
 
     @property
     def name(self) -> str:
-        """The stage's name, the same in every episode: "nav obj_0", "place obj_0".
+        """Name of the stage, the same in every episode: "nav obj_0", "place obj_0".
 
-        Whether search names a thing in the receptacle ("close_fridge") or has none to name
-        ("close_fridge_by_name") makes no difference.
+        Actions whose argument names the receptacle ("close_fridge") and those without one
+        ("close_fridge_by_name") have the same stage name.
         """
         return f"{self.action.removesuffix('_by_name')} {short_name(self.args[0])}"
 
     @property
     def text(self) -> str:
-        """The action as it reads: "place(obj_0_004_sugar_box, goal_0, robot_0)"."""
+        """Text of the action: "place(obj_0_004_sugar_box, goal_0, robot_0)"."""
         return text((self.action, *self.args))
 
     @property
     def purpose(self) -> Atom:
-        """The atom that the action is for."""
+        """Atom that the action is meant to achieve."""
         return self.adds[0]
 
 
 class Plan:
-    """Steps in order, as a graph.
+    """Steps in order, with a graph of their dependencies.
 
     `graph` has a node per step (attribute `step`), an edge from each step to the next (`order`
     True), and an edge from the step that establishes an atom to each step that needs it (a causal
-    link; `atoms` lists what it carries).
+    link; `atoms` lists the clauses).
 
-    `found` is the plan that search found, which is this one itself unless it was rewritten for an
-    agent (`planner.rewriting`).
+    `found` is the plan as returned by search; it differs from this plan if this plan was rewritten
+    for an agent (`planner.rewriting`).
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Plan:
 
     @functools.cached_property
     def graph(self) -> Any:
-        """The graph, a `networkx.DiGraph`."""
+        """The plan as a `networkx.DiGraph`."""
         return _graph(self.steps)
 
     def __iter__(self) -> Iterator[PlanStep]:
@@ -98,14 +98,14 @@ class Plan:
 
     @property
     def stages(self) -> list[str]:
-        """The names of the steps."""
+        """Names of the steps."""
         return [step.name for step in self.steps]
 
     @functools.cached_property
     def turns(self) -> tuple[str, ...]:
-        """For each step the object whose turn it is: it is placed next, or was the last one placed.
+        """For each step, the object whose turn it is: the one placed next, or else the last placed.
 
-        Closing what an object was behind belongs to its turn. "" where the plan places nothing.
+        Closing the receptacle of an object belongs to its turn. "" where the plan places nothing.
         """
         found: list[str] = []
         current = ""
@@ -117,7 +117,7 @@ class Plan:
         return (*found, *[current] * (len(self.steps) - len(found)))
 
     def describe(self) -> str:
-        """The plan for people: each step with its skill, preconditions, effects and links."""
+        """Formats the plan: each step with its skill, preconditions, effects and causal links."""
         if not self.steps:
             return "nothing to do: the goal holds"
         lines = []
@@ -131,7 +131,7 @@ class Plan:
         return "\n".join([*lines, f"goal  {goal}"])
 
     def _source(self, step: PlanStep, need: str) -> str:
-        """Which step a precondition comes from, "" when from the start."""
+        """Returns which step a precondition comes from, or "" if it holds from the start."""
         for producer, _, link in self.graph.in_edges(step.index, data=True):
             if need in link["atoms"]:
                 return f"  (from step {producer + 1})"
@@ -145,14 +145,18 @@ def make_step(
     facts: tuple[frozenset[Atom], Iterable[Atom]],
     carried_out_by: Mapping[str, str] | None = None,
 ) -> PlanStep:
-    """The step for pddlpy's grounded action.
+    """Returns the plan step for pddlpy's grounded action.
 
-    `facts` are the atoms that hold before it, and all that can ever hold in the problem;
-    `carried_out_by` names the skill for some actions.
+    Args:
+        index: index of the step in the plan
+        action: grounded action
+        args: entities of the action, in the order of its parameters
+        facts: the atoms that hold before the step, and all reachable atoms of the problem
+        carried_out_by: skill by action, for actions that several skills can carry out
 
     Raises:
-        UserError: no skill carries out the action, or not the one that is named; or it makes
-            nothing true where it is taken.
+        UserError: no skill carries out the action, or the named skill cannot; or the action makes
+            nothing true at this point.
     """
     before, reachable = facts
     skill = registry.carrying_out(action.operator_name, carried_out_by)
@@ -175,7 +179,7 @@ def make_step(
 
 
 def renamed_step(step: PlanStep, names: dict[str, str], skill: str) -> PlanStep:
-    """The step as `make_step` makes it where its entities have other names."""
+    """Returns the step that `make_step` would return with renamed entities."""
     args = tuple(names[term] for term in step.args)
     needed = [
         tuple(literal._replace(atom=renamed(literal.atom, names)) for literal in clause)
@@ -193,7 +197,7 @@ def renamed_step(step: PlanStep, names: dict[str, str], skill: str) -> PlanStep:
 def _ordered(
     needed: Iterable[Clause], adds: Iterable[Atom], deletes: Iterable[Atom], args: tuple[str, ...]
 ) -> dict[str, Any]:
-    """A step's conditions and effects in the order in which they are told."""
+    """Returns a step's preconditions, adds and deletes in their canonical order."""
     return {
         "preconditions": tuple(sorted(dict.fromkeys(needed), key=_clause_order)),
         "adds": tuple(sorted(adds, key=lambda atom: (*_purpose_order(atom, args), atom))),
@@ -202,14 +206,14 @@ def _ordered(
 
 
 def skill_goal(step: PlanStep, entities: Entities, world: WorldState) -> SkillGoal:
-    """What a skill has to do for a step, with positions as they are in a world of batch one."""
+    """Returns the goal of a step's skill, with positions taken from a world of batch one."""
     goal_of = registry.get(step.skill).goal_of
     assert goal_of is not None
     return goal_of([_referent(entities[name], entities, world) for name in step.args])
 
 
 def _referent(entity: Entity, entities: Entities, world: WorldState) -> Referent:
-    """An entity as skills know it."""
+    """Converts an entity to the form that skills use."""
     x, y, z = (float(value) for value in entities.position(entity, world))
     if entity.joint >= 0:
         return Referent("handle", entity.object, entity.name, (x, y, z))
@@ -219,12 +223,12 @@ def _referent(entity: Entity, entities: Entities, world: WorldState) -> Referent
 
 
 def clause_text(clause: Clause) -> str:
-    """A clause as it reads: "not in(a, b) or not closed_cab(b)"."""
+    """Formats a clause: "not in(a, b) or not closed_cab(b)"."""
     return " or ".join(("" if lit.holds else "not ") + text(lit.atom) for lit in clause)
 
 
 def _graph(steps: Sequence[PlanStep]) -> Any:
-    import networkx as nx  # half a second, and who only carries a plan out has no use for it
+    import networkx as nx  # takes half a second, and executing a plan does not need the graph
 
     graph = nx.DiGraph()
     last_change: dict[Atom, int] = {}
@@ -243,7 +247,7 @@ def _graph(steps: Sequence[PlanStep]) -> Any:
 
 
 def _clause_order(clause: Clause) -> tuple[bool, Clause]:
-    """Plain facts in the domain's order, then the clauses that quantifiers expanded to, sorted."""
+    """Sorts plain facts, in the domain's order, before the clauses expanded from quantifiers."""
     return (len(clause) > 1, clause if len(clause) > 1 else ())
 
 

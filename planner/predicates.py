@@ -1,7 +1,8 @@
-"""HAB's predicates as functions of the world state: truth, and the margin by which.
+"""HAB's predicates as functions of the world state, with the margin of each.
 
-Definitions and thresholds are habitat-lab 0.3.3's (multi_task/domain_configs/replica_cad.yaml and
-pddl_defined_predicates.py). World states are numpy with batch one.
+Definitions and thresholds are those of habitat-lab 0.3.3
+(multi_task/domain_configs/replica_cad.yaml and pddl_defined_predicates.py). World states are numpy
+with batch one.
 """
 
 import dataclasses
@@ -22,7 +23,7 @@ Atom = tuple[str, ...]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PredicateThresholds:
-    """When a predicate holds. Opened and closed leave a gap in which neither does."""
+    """Thresholds of the predicates. Between opened and closed is a gap in which neither holds."""
 
     robot_at_m: float = config.option(2.0, "maximum distance of the base for robot_at (m)")
     object_at_m: float = config.option(0.3, "maximum distance of an object for at (m)")
@@ -34,35 +35,35 @@ class PredicateThresholds:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PredicateContext:
-    """What a predicate looks at: a world of batch one, who is who in it, and the thresholds."""
+    """Input of a predicate: a world of batch one, its entities, and the thresholds."""
 
     world: WorldState
     entities: Entities
     thresholds: PredicateThresholds = PredicateThresholds()
 
     def position(self, entity: Entity) -> np.ndarray:
-        """Where an entity is (3,), metres."""
+        """Returns the position (3,) of an entity in metres."""
         return self.entities.position(entity, self.world)
 
     def joint(self, entity: Entity) -> float:
-        """How far a drawer (m) or the fridge door (rad) is open."""
+        """Returns the opening of a drawer (m) or the fridge door (rad)."""
         return float(self.world.joints[0, entity.joint])
 
 
 def holding(context: PredicateContext, obj: Entity, robot: Entity) -> Margin:
-    """The robot holds this very object."""
+    """Flags whether the robot holds this particular object."""
     return Margin.flag(context.world.held[0] == obj.object)
 
 
 def not_holding(context: PredicateContext, robot: Entity) -> Margin:
-    """The robot holds no object; a handle is none, as in habitat-lab."""
+    """Flags whether the robot holds no object; a handle does not count, as in habitat-lab."""
     return Margin.flag(context.world.held[0] < 0)
 
 
 def inside(context: PredicateContext, obj: Entity, receptacle: Entity) -> Margin:
-    """The centre of an object or goal is in the fridge's compartment or in the drawer, in m.
+    """Returns the margin (m) of the centre of an object or goal inside the fridge or a drawer.
 
-    habitat-lab takes the bounding box of the whole fridge, and of the drawer's body; these boxes
+    habitat-lab uses the bounding boxes of the whole fridge and of the drawer's body; the boxes here
     are smaller (`docs/protocols.md`).
     """
     boxes = containers(context.entities.episode.layout, receptacle.name)
@@ -73,33 +74,33 @@ def inside(context: PredicateContext, obj: Entity, receptacle: Entity) -> Margin
 
 
 def opened_cab(context: PredicateContext, cab: Entity) -> Margin:
-    """The drawer is out far enough."""
+    """Returns the margin of the drawer's opening above the minimum."""
     return Margin.above(context.joint(cab), context.thresholds.opened_cab_m, "m")
 
 
 def closed_cab(context: PredicateContext, cab: Entity) -> Margin:
-    """The drawer is in."""
+    """Returns the margin of the drawer's opening below the maximum."""
     return Margin.below(abs(context.joint(cab)), context.thresholds.closed_cab_m, "m")
 
 
 def opened_fridge(context: PredicateContext, fridge: Entity) -> Margin:
-    """The door is open far enough."""
+    """Returns the margin of the door's angle above the minimum."""
     return Margin.above(context.joint(fridge), context.thresholds.opened_fridge_rad, "rad")
 
 
 def closed_fridge(context: PredicateContext, fridge: Entity) -> Margin:
-    """The door is shut."""
+    """Returns the margin of the door's angle below the maximum."""
     return Margin.below(abs(context.joint(fridge)), context.thresholds.closed_fridge_rad, "rad")
 
 
 def robot_at(context: PredicateContext, at: Entity, robot: Entity) -> Margin:
-    """The base is near an entity, over the floor."""
+    """Returns the margin of the base's planar distance to an entity."""
     away = np.linalg.norm(context.position(at)[:2] - context.world.base[0, :2])
     return Margin.below(float(away), context.thresholds.robot_at_m, "m")
 
 
 def object_at(context: PredicateContext, obj: Entity, at: Entity) -> Margin:
-    """The object is near a goal, or inside an articulated receptacle."""
+    """Returns the margin of the object's distance to a goal, or inside a drawer or the fridge."""
     if at.joint >= 0:
         return inside(context, obj, at)
     away = np.linalg.norm(context.position(at) - context.position(obj))
@@ -107,11 +108,11 @@ def object_at(context: PredicateContext, obj: Entity, at: Entity) -> Margin:
 
 
 def goal_of(context: PredicateContext, goal: Entity, obj: Entity) -> Margin:
-    """The goal is that object's own; true by the episode, whatever the world."""
+    """Flags whether the goal belongs to the object, which depends only on the episode."""
     return Margin.flag(goal.position is not None and goal.object == obj.object)
 
 
-# The predicate and the number of entities that it takes.
+# Function and number of entities of each predicate.
 PREDICATES: dict[str, tuple[Callable[..., Margin], int]] = {
     "holding": (holding, 2),
     "not_holding": (not_holding, 1),
@@ -125,43 +126,43 @@ PREDICATES: dict[str, tuple[Callable[..., Margin], int]] = {
     "goal_of": (goal_of, 2),
 }
 
-# What problems say to the search only; it is nothing that a world state could show.
+# Predicates used only by search, which cannot be evaluated in a world state.
 PLANNING_ONLY = ("reached_from_handle",)
 
 
-Resolved = tuple[Callable[..., Margin], tuple[Entity, ...]]  # a predicate with its arguments
+Resolved = tuple[Callable[..., Margin], tuple[Entity, ...]]  # predicate function and arguments
 
 
 def resolve(atom: Atom, entities: Entities) -> Resolved:
-    """What a ground atom such as ("robot_at", "goal_0", "robot_0") is about.
+    """Returns the function and entities of an atom such as ("robot_at", "goal_0", "robot_0").
 
     Raises:
-        UserError: the predicate or an entity is unknown, or their number is wrong.
+        UserError: the predicate or an entity is unknown, or the number of entities is wrong.
     """
     check(atom, "")
     return PREDICATES[atom[0]][0], tuple(entities[term] for term in atom[1:])
 
 
 def evaluate(atom: Atom, context: PredicateContext) -> Margin:
-    """Whether a ground atom holds.
+    """Returns the margin of a ground atom.
 
     Raises:
-        UserError: as `resolve`.
+        UserError: see `resolve`.
     """
     predicate, terms = resolve(atom, context.entities)
     return predicate(context, *terms)
 
 
 def text(atom: Atom) -> str:
-    """An atom as it reads: "robot_at(goal_0, robot_0)"."""
+    """Formats an atom: "robot_at(goal_0, robot_0)"."""
     return f"{atom[0]}({', '.join(atom[1:])})"
 
 
 def parse(reading: str, where: str) -> Atom:
-    """The atom that reads "robot_at(goal_0, robot_0)"; `where` it stands is for the error.
+    """Parses an atom such as "robot_at(goal_0, robot_0)"; `where` is the prefix of messages.
 
     Raises:
-        UserError: it does not read so.
+        UserError: the text has another form.
     """
     match = re.fullmatch(r"\s*([\w-]+)\s*\(([\w\s,-]*)\)\s*", reading)
     terms = [term.strip() for term in match[2].split(",")] if match else []
@@ -171,10 +172,10 @@ def parse(reading: str, where: str) -> Atom:
 
 
 def check(atom: Atom, where: str) -> None:
-    """Whether there is such a predicate, of so many entities.
+    """Checks that an atom has a known predicate and the right number of entities.
 
     Raises:
-        UserError: there is not; names the nearest.
+        UserError: the predicate is unknown (names the nearest), or the number is wrong.
     """
     name, *terms = atom
     if name not in PREDICATES:

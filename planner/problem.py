@@ -1,4 +1,4 @@
-"""The planning problem of an episode, from its start or from what is observed later."""
+"""Planning problem of an episode, from its start or from an observed world state."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -14,15 +14,15 @@ from tpsrl.errors import UserError, unknown
 from tpsrl.world.episode import Episode
 from tpsrl.world.state import JOINTS, WorldState
 
-_MOST_GOALS = 100  # atoms of a goal; Tidy House has 6
+_MOST_GOALS = 100  # maximum atoms of a goal; Tidy House has 6
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Problem:
     """Initial facts and goal atoms over the entities of an episode.
 
-    `declared` are the entities that the problem is about, in the order of preference in search.
-    The goal's order is the order in which search achieves its atoms.
+    `declared` are the entities of the problem, in the order of preference in search. The order of
+    `goal` is the order in which search achieves its atoms.
     """
 
     entities: Entities
@@ -31,9 +31,9 @@ class Problem:
     goal: tuple[Atom, ...]
 
     def text(self, domain: PddlDomain | None = None) -> str:
-        """The problem in PDDL for a domain, our own by default.
+        """Returns the problem in PDDL for a domain, this project's own by default.
 
-        The handles are objects of the problem where they are no constants of the domain.
+        Handles are objects of the problem if they are not constants of the domain.
         """
         name = _identifier(self.entities.episode.id)
         if domain is None:
@@ -52,12 +52,12 @@ def problem_from_episode(
     thresholds: PredicateThresholds | None = None,
     options: PlanOptions | None = None,
 ) -> Problem:
-    """HAB's goal for an episode, from its start or from an observed world of batch one.
+    """Returns the problem of HAB's goal for an episode, from its start or an observed `world`.
 
-    Facts are what the predicates say of the geometry, with two exceptions. There is no `robot_at`
-    at the start: within 2 m is not within reach, and HAB's plans always navigate first. And
-    `object_at` is only asked of an object and its own goal: 0.3 m around a goal there may well
-    stand others.
+    `world` has batch one. The facts are the predicates that hold in the geometry, with two
+    exceptions. There is no `robot_at` at the start: within 2 m is not within reach, and HAB's plans
+    always navigate first. And `object_at` is evaluated only for an object and its own goal: other
+    objects may stand within the 0.3 m around a goal.
 
     Raises:
         UserError: the episode names an unknown layout.
@@ -79,9 +79,9 @@ def problem_from_episode(
 
 
 def with_goal(problem: Problem, goal: str) -> Problem:
-    """The problem with another goal, atoms that read "object_at(obj_0, goal_0) and ...".
+    """Returns the problem with another goal, a text such as "object_at(obj_0, goal_0) and ...".
 
-    Objects may be called by their short names.
+    Objects may be given by their short names.
 
     Raises:
         UserError: an atom is malformed, its predicate or an entity unknown, or there are too many.
@@ -102,7 +102,7 @@ def with_goal(problem: Problem, goal: str) -> Problem:
 
 
 def _candidates(entities: Entities, homes: Sequence[Entity]) -> list[Atom]:
-    """The atoms that a problem asks the predicates about."""
+    """Returns the atoms that are evaluated for the initial facts of a problem."""
     candidates: list[Atom] = [("not_holding", ROBOT)]
     candidates += [("holding", obj.name, ROBOT) for obj in entities.objects]
     pairs = [(entities.objects[g.object].name, g.name) for g in [*entities.goals, *homes]]
@@ -116,10 +116,10 @@ def _candidates(entities: Entities, homes: Sequence[Entity]) -> list[Atom]:
 
 
 def _closed_after(placed: Sequence[Atom], start: PredicateContext) -> list[Atom]:
-    """The goal that also has closed again what has to be opened.
+    """Returns the goal extended by closing everything that has to be opened.
 
-    That is every handle closed at the start behind which an object or its goal is. It is closed
-    after the last object that it concerns, so that it is opened once only.
+    That is every handle closed at the start behind which an object or its goal lies. The handle is
+    closed after the last object that it concerns, so that it is opened only once.
     """
     last: dict[str, int] = {}
     closed = {}
@@ -148,7 +148,7 @@ def _kind(marker: Entity) -> str:
 
 
 def start_world(episode: Episode) -> WorldState:
-    """What an episode's record says of its start; arm and handle points are not in it (NaN)."""
+    """Returns the world state of an episode's start; arm and handle positions are unknown (NaN)."""
     base = np.array([episode.robot_start], dtype=float)
     return WorldState(
         base=base,

@@ -1,7 +1,7 @@
-"""Plans as an agent carries them out that has no skill for some steps, or one skill for all.
+"""Rewrites plans for agents that have no skill for some steps, or one skill for all.
 
-Search finds the benchmark's plan either way. What an agent leaves out of it, or does in one go, is
-taken from that, so that agents differ in who acts and not in what is asked of them.
+Search always finds the benchmark's plan. Steps that an agent omits or merges are removed from that
+plan afterwards, so that agents differ in their policies and not in their task.
 """
 
 import dataclasses
@@ -12,17 +12,17 @@ from planner.predicates import Atom
 
 
 def rewritten(plan: Plan, without: Collection[str] = (), one_skill: str = "") -> Plan:
-    """The plan without some actions, or with one skill for each object; see below."""
+    """Returns the plan without some actions, or with one skill for each object; see below."""
     if one_skill:
         return by_one_skill(plan, one_skill)
     return without_actions(plan, without) if without else plan
 
 
 def without_actions(plan: Plan, actions: Collection[str]) -> Plan:
-    """The plan without the steps of some actions of the domain.
+    """Returns the plan without the steps of some actions of the domain.
 
-    What these would have brought about is no precondition of the steps that stay. The next one that
-    stays takes over from them (`PlanStep.takes_over`).
+    Effects of the removed steps are removed from the preconditions of the remaining ones. The next
+    remaining step takes over their work (`PlanStep.takes_over`).
     """
     steps: list[PlanStep] = []
     skipped: list[str] = []
@@ -42,11 +42,11 @@ def without_actions(plan: Plan, actions: Collection[str]) -> Plan:
 
 
 def by_one_skill(plan: Plan, skill: str) -> Plan:
-    """The plan with one step for each object that it places: all that is done in its turn.
+    """Returns the plan with one step for each object that it places: all that is done in its turn.
 
-    Such a step asks for nothing beforehand, because what is in the way of it is its to change. It
-    is to bring about what its turn does for the problem's goal. What the plan does in no object's
-    turn is left out.
+    The step has no preconditions, because its skill has to remove any obstacle. Its effects are
+    those of the turn that belong to the problem's goal. Steps outside the turn of an object are
+    left out.
     """
     steps: list[PlanStep] = []
     for turn in _turns(plan):
@@ -72,6 +72,6 @@ def by_one_skill(plan: Plan, skill: str) -> Plan:
 
 
 def _turns(plan: Plan) -> Iterator[list[PlanStep]]:
-    """The steps of each object's turn."""
+    """Yields the steps of each object's turn."""
     for name in dict.fromkeys(filter(None, plan.turns)):
         yield [step for step in plan if plan.turns[step.index] == name]

@@ -1,16 +1,16 @@
-"""From a problem to a plan: pddlpy parses, grounds and searches.
+"""Search for plans: pddlpy grounds and searches the parsed problem.
 
-pddlpy grounds quantifiers and conditional effects itself (a test holds it to that), so nothing is
-compiled away beforehand. Its breadth-first search over a whole Tidy House does not end, though;
-so goals are achieved one by one in the problem's order, each by pddlpy's search over the few
+pddlpy grounds quantifiers and conditional effects itself (verified by a test), so nothing is
+compiled away beforehand. Its breadth-first search does not finish on a whole Tidy House, however.
+Goals are therefore achieved one by one in the problem's order, each by pddlpy's search over the few
 actions that can contribute. HAB's domains have no dead ends, so an early choice never has to be
-taken back, and each stretch of the plan is a shortest one.
+undone, and the part of the plan for each goal is a shortest one.
 
 Plans are deterministic: actions are tried in the order of the domain file, then of the problem's
 entities, and breadth-first search returns the first shortest plan in that order.
 
-Parsing and grounding take a third of a second, and the episodes of a scenario are much alike: what
-was found for one serves all that have the same structure (`planner.structure`).
+Parsing and grounding take a third of a second, and the episodes of a scenario are very similar, so
+results are cached by structure (`planner.structure`).
 """
 
 import functools
@@ -34,15 +34,15 @@ from tpsrl.errors import UserError
 __all__ = ["DOMAIN", "HABITAT_DOMAIN", "UnsolvableError", "plan"]
 
 
-_MOST_STATES = 5000  # looked at for one atom of a goal; HAB's scenarios need 35 at most
+_MOST_STATES = 5000  # search limit for one atom of a goal; HAB's scenarios need 35 at most
 
 
 class UnsolvableError(UserError):
-    """No plan reaches the goal, as far as search goes."""
+    """No plan that reaches the goal was found within the search limit."""
 
 
 class _Stuck(Exception):
-    """An atom of the goal that is not reached; `why` has "{}" for it."""
+    """An atom of the goal was not reached; `why` contains "{}" in its place."""
 
     def __init__(self, atom: Atom, why: str) -> None:
         super().__init__(atom, why)
@@ -52,15 +52,15 @@ class _Stuck(Exception):
 def plan(
     problem: Problem, domain: Path = DOMAIN, carried_out_by: Mapping[str, str] | None = None
 ) -> Plan:
-    """The plan for a problem; empty when its goal holds already.
+    """Finds the plan for a problem; empty if its goal holds already.
 
-    `carried_out_by` names the skill for some actions, where several can carry them out.
+    `carried_out_by` names the skill for some actions, where several skills can carry them out.
 
     Raises:
         UnsolvableError: no plan reaches the goal; names the atom.
         UserError: the domain or the problem is malformed.
     """
-    if domain not in SHIPPED:  # a file of one's own may change
+    if domain not in SHIPPED:  # not cached, because a user's file may change
         try:
             return Plan(_steps(Structure.of(problem), domain, carried_out_by), problem)
         except _Stuck as stuck:
@@ -109,7 +109,7 @@ def _steps(
 
 
 def reachable_atoms(task: GroundedTask) -> set[Atom]:
-    """Every fact that could ever become true if nothing were ever deleted."""
+    """Returns every fact that could become true if facts were never deleted (delete relaxation)."""
     reachable = set(task.initial.atoms)
     while True:
         before = len(reachable)
@@ -124,7 +124,7 @@ def reachable_atoms(task: GroundedTask) -> set[Atom]:
 def _achieve(
     task: GroundedTask, state: State, goals: Sequence[Atom], reachable: set[Atom]
 ) -> Sequence[Operator]:
-    """A shortest way from a state, where all but the last of the goals hold, to all of them."""
+    """Returns a shortest action sequence to all goals from a state with all but the last."""
     helpful = _contributing(task.actions, state.atoms, goals, reachable)
     given_up = False
     for actions in (helpful, task.actions):
@@ -146,7 +146,7 @@ def _contributing(
     goals: Sequence[Atom],
     reachable: set[Atom],
 ) -> list[Operator]:
-    """The actions that bring about what the goals lack, or what such actions lack in turn."""
+    """Returns the actions that achieve missing goals, or unmet preconditions of such actions."""
     wanted = {Literal(goal, True) for goal in goals if goal not in facts}
     effects = [possible_effects(action, reachable) for action in actions]
     chosen: set[int] = set()
@@ -162,11 +162,11 @@ def _contributing(
 
 
 class _TooFar(Exception):
-    """A search has looked at as many states as it may."""
+    """The search limit is exceeded."""
 
 
 class _Stretch(GroundedTask):
-    """A task from a state to goals by some of its actions, of so many states at most."""
+    """Task from a state to goals with a subset of the actions and a limit on searched states."""
 
     def __init__(
         self, task: GroundedTask, state: State, goals: Sequence[Atom], actions: Sequence[Operator]
@@ -176,7 +176,7 @@ class _Stretch(GroundedTask):
         self._left = _MOST_STATES
 
     def successors(self, state: State) -> Iterator[tuple[Operator, State]]:
-        """As pddlpy has it; raises `_TooFar` at last."""
+        """Yields successor states in pddlpy's format; raises `_TooFar` beyond the search limit."""
         self._left -= 1
         if self._left < 0:
             raise _TooFar
@@ -184,7 +184,7 @@ class _Stretch(GroundedTask):
 
 
 class _Search(BFSPlanner):
-    """pddlpy's breadth-first search over a task that is grounded already."""
+    """pddlpy's breadth-first search over a task that is already grounded."""
 
     def __init__(self, task: GroundedTask) -> None:
         self._task = task

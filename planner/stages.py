@@ -1,4 +1,4 @@
-"""Named stage goals: what should be true once a plan has got so far."""
+"""Named stage goals: the conditions that should hold after each part of a plan."""
 
 from collections.abc import Iterator
 
@@ -7,16 +7,16 @@ from planner.predicates import Atom
 
 
 def stage_goals(plan: Plan) -> dict[str, tuple[Atom, ...]]:
-    """The stage goals of a plan, in order; the last one is the problem's goal.
+    """Returns the stage goals of a plan, in order; the last one is the problem's goal.
 
-    They are the benchmark's (habitat-lab 0.3.3, `stage_goals` of its three scenarios): "stage_K"
-    after the K-th object is placed, and "stage_K_5" when the next one is in the hand. Where
-    habitat-lab leaves something out it is put in: every stage with an empty hand asks for it, and
-    the last object has its "_5" too. (habitat-lab's "stage_4_5" of Tidy House asks for all five
-    objects in their places, which is "stage_5" here, but for the empty hand.) A plan that closes
-    what it has opened has "stage_K_closed" after that.
+    The stages are those of the benchmark (habitat-lab 0.3.3, `stage_goals` of its three scenarios):
+    "stage_K" after the K-th object is placed, and "stage_K_5" when the next object is in the hand.
+    Conditions that habitat-lab omits are added: every stage with an empty hand requires
+    `not_holding`, and the last object has its "_5" too. (habitat-lab's "stage_4_5" of Tidy House
+    requires all five objects at their goals, which is "stage_5" here, except for the empty hand.)
+    If a plan closes what it has opened, "stage_K_closed" follows.
 
-    A stage asks for every atom of the goal that holds from there to the end of the plan.
+    A stage requires every atom of the goal that holds from the stage to the end of the plan.
     """
     problem = plan.problem
     robot = problem.entities.robot.name
@@ -39,7 +39,7 @@ def stage_goals(plan: Plan) -> dict[str, tuple[Atom, ...]]:
 
 
 def _facts_after(plan: Plan) -> Iterator[tuple[PlanStep, set[Atom]]]:
-    """Each step with what holds after it."""
+    """Yields each step with the facts that hold after it."""
     facts = set(plan.problem.init)
     for step in plan:
         facts = (facts - set(step.deletes)) | set(step.adds)
@@ -47,5 +47,5 @@ def _facts_after(plan: Plan) -> Iterator[tuple[PlanStep, set[Atom]]]:
 
 
 def _lost(atom: Atom, plan: Plan, index: int) -> bool:
-    """Whether a step after `index` takes an atom away again, if only for a while."""
+    """Returns whether a step after `index` deletes an atom, even temporarily."""
     return any(atom in step.deletes for step in plan.steps[index + 1 :])

@@ -1,4 +1,4 @@
-"""What search sees of a problem: names, types, atoms; and the same under names that say nothing."""
+"""The part of a problem that search depends on, and the same with neutral names."""
 
 import dataclasses
 
@@ -10,8 +10,8 @@ from planner.problem import Problem
 class Structure:
     """All of a problem that search depends on.
 
-    `names` are those of all entities in the order of preference, `declared` (name, type) of those
-    that are no constants of the domain.
+    `names` are the names of all entities in the order of preference; `declared` are (name, type) of
+    those that are not constants of the domain.
     """
 
     names: tuple[str, ...]
@@ -21,7 +21,7 @@ class Structure:
 
     @staticmethod
     def of(problem: Problem) -> "Structure":
-        """The structure of a problem, under its own names."""
+        """Returns the structure of a problem, with the problem's names."""
         return Structure(
             tuple(entity.name for entity in problem.entities),
             tuple((entity.name, entity.type) for entity in problem.declared if entity.joint < 0),
@@ -31,10 +31,10 @@ class Structure:
 
 
 def abridged(problem: Problem) -> tuple[Structure, dict[str, str]]:
-    """The structure that a problem shares with others, and the problem's own names by the new ones.
+    """Returns a structure shared with similar problems, and the problem's name for each new name.
 
-    Objects and goals are called by their place alone. Clutter that no fact is about is left out:
-    the robot can do nothing with it that any goal would need.
+    Objects and goals are named by their order only. Clutter without facts is left out: no goal
+    requires an action on it.
     """
     whole = Structure.of(problem)
     mentioned = {term for atom in (*whole.init, *whole.goal) for term in atom[1:]}
@@ -53,5 +53,5 @@ def abridged(problem: Problem) -> tuple[Structure, dict[str, str]]:
 
 
 def renamed(atom: Atom, names: dict[str, str]) -> Atom:
-    """An atom with its terms by other names."""
+    """Returns an atom with its terms renamed."""
     return (atom[0], *(names[term] for term in atom[1:]))

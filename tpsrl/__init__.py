@@ -26,10 +26,10 @@ if not shadowing.is_command():
 
 
 def __getattr__(name: str) -> Any:
-    """The functions of `tpsrl.api`, imported when asked for: they need all that is here."""
+    """Imports the functions of `tpsrl.api` on first access, because they need the whole package."""
     if name not in __all__:
         raise AttributeError(f"module 'tpsrl' has no attribute '{name}'")
-    state = random.getstate()  # of the caller's, from which rich draws when it is imported
+    state = random.getstate()  # rich draws from the global generator when it is imported
     from tpsrl import api
 
     random.setstate(state)

@@ -1,4 +1,4 @@
-"""`python -m tpsrl` is the `tpsrl` command."""
+"""Entry point of `python -m tpsrl`, which is the same as the `tpsrl` command."""
 
 import sys
 

@@ -1,16 +1,16 @@
-"""Evaluate, film, record and train from Python, with the settings of the command line.
+"""Python API: evaluate, film, record and train with the settings of the command line.
 
-`tpsrl.evaluate("pick", num_episodes=5)` is `tpsrl eval pick num_episodes=5`. An entry within a
-setting is given by a dictionary, whose `name` chooses a preset, or by its dotted key:
+`tpsrl.evaluate("pick", num_episodes=5)` is `tpsrl eval pick num_episodes=5`. Nested settings are
+given as a dictionary, whose `name` chooses a preset, or by dotted key:
 
     tpsrl.train("pick", preset={"name": "cpu_small", "steps": 100_000, "ppo": {"epochs": 1}})
     tpsrl.evaluate("pick", protocol="m3", **{"protocol.skills.pick.rest_m": 0.1})
 
-None leaves a setting at its default. Everything is checked before anything runs, and what is not
-valid raises the `tpsrl.errors.UserError` that the command line would print. What stops a call
-early, SIGTERM or the death of a worker, raises a `tpsrl.errors.RunError`. The same call resumes it;
-a training is resumed by `resume`. The process is left as it was: torch's threads, global random
-generators and environment variables.
+None leaves a setting at its default. All settings are checked before anything runs; an invalid one
+raises the `tpsrl.errors.UserError` that the command line would print. SIGTERM or the death of a
+worker raises a `tpsrl.errors.RunError`. Repeating the same call resumes the run; a training is
+resumed with `resume`. The state of the calling process (torch's threads, global random generators
+and environment variables) is restored after each call.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ from tpsrl.runtime.undisturbed import undisturbed
 from tpsrl.training import cloning, demos, loading
 
 _REPEAT = "repeat the call to resume"
-_AUTO = "auto"  # of `resume`: goes on with what is in `out`, if there is anything
+_AUTO = "auto"  # value of `resume`: resumes the training in `out`, if there is one
 
 
 def evaluate(target: str, /, **settings: Any) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def evaluate(target: str, /, **settings: Any) -> dict[str, Any]:
 
 
 def film(target: str, /, **settings: Any) -> list[Path]:
-    """Films episodes as `tpsrl video` does, one unless told otherwise, and returns the videos.
+    """Films episodes as `tpsrl video` does, one by default, and returns the paths of the videos.
 
     Args:
         target: a scenario, a skill, `all` or `skills`
@@ -78,13 +78,13 @@ def train(skill: str | None = None, /, **settings: Any) -> Path:
     """Trains a skill as `tpsrl train` does, and returns the folder of the training.
 
     Args:
-        skill: which one; None with `resume=FOLDER`, which goes on with an earlier training; with
-            `resume="auto"` that is the one in `out`, if there is one
+        skill: name of the skill; None with `resume=FOLDER`, which resumes an earlier training.
+            `resume="auto"` resumes the training in `out`, if there is one
         settings: the keys of `tpsrl train --help`
 
     Raises:
         UserError: there is no such skill, or a setting is not valid.
-        RunError: the training was stopped early (all that it learned is saved).
+        RunError: the training was stopped early; its progress is saved.
     """
     return _train("train", skill, settings)
 
@@ -93,12 +93,12 @@ def distill(skill: str | None = None, /, **settings: Any) -> Path:
     """Distils a teacher into a student as `tpsrl distill` does; see `train`.
 
     Args:
-        skill: which one; None with `resume=FOLDER`
+        skill: name of the skill; None with `resume=FOLDER`
         settings: the keys of `tpsrl distill --help`
 
     Raises:
         UserError: there is no such skill, or a setting is not valid.
-        RunError: the training was stopped early (all that it learned is saved).
+        RunError: the training was stopped early; its progress is saved.
     """
     return _train("distill", skill, settings)
 
@@ -107,7 +107,7 @@ def record_demos(skill: str, /, **settings: Any) -> Path:
     """Records demonstrations of a skill as `tpsrl demos` does, and returns their folder.
 
     Args:
-        skill: which one
+        skill: name of the skill
         settings: the keys of `tpsrl demos --help`
 
     Raises:
@@ -122,7 +122,7 @@ def clone(skill: str, /, **settings: Any) -> Path:
     """Trains a policy on demonstrations as `tpsrl clone` does, and returns its folder.
 
     Args:
-        skill: which one
+        skill: name of the skill
         settings: the keys of `tpsrl clone --help`
 
     Raises:
@@ -134,10 +134,10 @@ def clone(skill: str, /, **settings: Any) -> Path:
 
 
 def record_bank(scenario: str, /, **settings: Any) -> dict[str, dict[str, Any]]:
-    """Saves the states in which skills end as `tpsrl bank` does, and returns the index by skill.
+    """Records exit states into a bank as `tpsrl bank` does, and returns the bank's index by skill.
 
     Args:
-        scenario: whose episodes are run: a name, or the path of a file
+        scenario: scenario to run: a name, or the path of a file
         settings: the keys of `tpsrl bank --help`
 
     Raises:
@@ -167,7 +167,7 @@ def _train(call: str, skill: str | None, settings: dict[str, Any]) -> Path:
 
 
 def _out(settings: Mapping[str, Any], default: str) -> Path:
-    """The folder of the results; nothing at all is the default, as on the command line."""
+    """Returns the output folder: the setting `out`, or `default` if it is None or empty."""
     given = settings.get("out")
     return files.user_path(default if given in (None, "") else given)
 
@@ -176,7 +176,7 @@ def _out(settings: Mapping[str, Any], default: str) -> Path:
 def _call(
     name: str, target: str | None, settings: Mapping[str, Any], advice: str = _REPEAT
 ) -> Iterator[dict[str, Any]]:
-    """Prepares the process for a call, and gives its settings by dotted key."""
+    """Prepares the process for a call, and yields the call's settings by dotted key."""
     if target is not None and not isinstance(target, str):
         raise UserError(f"{name}: {target!r} is not the name of a skill or scenario")
     complain, variables = sys.unraisablehook, dict(os.environ)

@@ -1,6 +1,7 @@
 """The `tpsrl` command: finds the subcommand, reads its settings, runs it.
 
-A subcommand's module is imported only when it is called, so that help and errors come at once.
+The module of a subcommand is imported only when the subcommand is called, so that help and errors
+are printed without delay.
 """
 
 import contextlib
@@ -21,7 +22,7 @@ from tpsrl.commands import Command
 from tpsrl.errors import RunError, UnknownKeyError, UserError, one_line, unknown
 from tpsrl.runtime import machine, notes, processes, shadowing, surroundings, temporaries
 
-# Name: (module, what it takes, what it does in one line).
+# Name: (module, arguments, one-line description).
 COMMANDS = {
     "eval": (
         "tpsrl.commands.eval",
@@ -133,37 +134,41 @@ COMMANDS = {
 # Commands of earlier versions, and what replaced them.
 _MOVED = {"bench scale": "python -m benchmarks.scaling, in a checkout of the repository"}
 
-# Errors of a path itself, which another path would not have.
+# Errors that are caused by the path itself, so that another path may work.
 _OF_PATHS = (
     errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR,
     errno.EISDIR,
 )  # fmt: skip
 
-_WHOLE = (os.path.abspath, os.path.realpath)  # a path may be given, or used, through a link
+_WHOLE = (os.path.abspath, os.path.realpath)  # with and without symbolic links
 
-_COLUMN = 40  # characters that keys with their defaults may take in a help text
+_COLUMN = 40  # maximum width of the column of keys and defaults in a help text
 
 
 def command() -> int:
-    """`main`, in a process that is there for it alone and ends with it."""
+    """Runs `main` and prepares the process for its exit; the console script's entry point."""
     code = main()
-    for number in (signal.SIGTERM, signal.SIGINT):  # it is ending
+    for number in (signal.SIGTERM, signal.SIGINT):  # the process is exiting already
         signal.signal(number, signal.SIG_IGN)
-    # With torch among its modules the interpreter would look for garbage for a second first.
+    # With torch imported, the garbage collection at exit would take a second.
     gc.freeze()
     return code
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command line; the exit code is 0, 1 (the run failed), 2 (bad input), 130 or 143."""
+    """Runs the command line and returns the exit code.
+
+    Exit codes are 0 (success), 1 (the run failed), 2 (bad input), 130 (interrupted), 141 (broken
+    pipe) and 143 (terminated).
+    """
     _open_streams()
-    # Pictures are drawn without OpenGL. Its libraries, where they are not installed or MUJOCO_GL
-    # has a value of another program's, would end the import of mujoco.
+    # Rendering does not use OpenGL. If its libraries are missing, or MUJOCO_GL was set for another
+    # program, the import of mujoco would fail.
     os.environ["MUJOCO_GL"] = "disable"
     surroundings.let_threads_sleep()
     surroundings.forget_odd_sizes()
-    with contextlib.suppress(AttributeError, ValueError):  # not of a stream that is somebody's own
-        # Names of files may have characters that the terminal's encoding has not.
+    with contextlib.suppress(AttributeError, ValueError):  # a replaced stream may not support this
+        # File names may have characters that the terminal's encoding cannot represent.
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
@@ -176,7 +181,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (UserError, shadowing.ShadowedError) as error:
         _complain(f"tpsrl: error: {one_line(str(error))}")
         return 2
-    except RunError as error:  # with the lines of a worker's traceback
+    except RunError as error:  # may contain a worker's traceback, so several lines
         _complain(f"tpsrl: error: {error}")
         return 1
     except processes.Terminated:
@@ -186,9 +191,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _say_ended("interrupted")
         return 130
     except BrokenPipeError:
-        _drop_output()  # whoever read it (head, less) has enough
+        _drop_output()  # the reader (head, less) has closed the pipe
         return 141
-    except OSError as error:  # of a path that cannot be used, a full disk, a lost share
+    except OSError as error:  # such as an unusable path, a full disk, a lost network share
         given = _given(words, error)
         where = f": {error.filename}" if error.filename else ""
         said = f"{error.strerror or error}{where}"
@@ -203,7 +208,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _given(words: Sequence[str], error: OSError) -> str:
-    """The key, variable or command by which the user gave a path that cannot be used; else ""."""
+    """Returns the key, variable or command that supplied the unusable path of an error, or ""."""
     if error.errno not in _OF_PATHS or not isinstance(error.filename, str | bytes):
         return ""
     places = [Path(path(os.fsdecode(error.filename))) for path in _WHOLE]
@@ -221,36 +226,37 @@ def _given(words: Sequence[str], error: OSError) -> str:
 
 
 def _say_ended(how: str) -> None:
-    if "TORCHELASTIC_RUN_ID" not in os.environ:  # of ranks their launcher says it, once
+    if "TORCHELASTIC_RUN_ID" not in os.environ:  # for ranks, their launcher prints it once
         _complain(f"tpsrl: {how}")
 
 
 def _complain(line: str) -> None:
     try:
         print(line, file=sys.stderr, flush=True)
-    except OSError:  # the exit code says it too, and is to stay what it is when Python flushes
+    except OSError:  # a failing flush at Python's exit would change the exit code
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 def _open_streams() -> None:
-    """Opens what the caller has closed of standard input, output and error, to nowhere.
+    """Opens standard input, output and error on the null device where the caller has closed them.
 
-    A file that is opened later would take its place, and Python has no stream for it.
+    Otherwise a file that is opened later would take a standard descriptor, and `sys.stdin`,
+    `sys.stdout` or `sys.stderr` would be None.
     """
     names = ("stdin", "stdout", "stderr")
     for number, name in enumerate(names):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free, this one
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free descriptor, which is `number`
             if getattr(sys, name) is None:
                 setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
 
 
 def _drop_output() -> None:
-    """Has the standard output, if it takes no more, go nowhere.
+    """Redirects the standard output to the null device if it cannot be flushed.
 
-    Python would complain at its exit that it cannot flush it.
+    Otherwise Python would print an error at exit.
     """
     try:
         sys.stdout.flush()
@@ -278,7 +284,9 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def parse(arguments: Sequence[str]) -> tuple[Command, Any]:
-    """The command that a line calls, and its settings, checked; `command.run(settings)` does it.
+    """Returns the command that a command line calls and its checked settings.
+
+    `command.run(settings)` then runs the command.
 
     Raises:
         UserError: there is no such command, or a setting is not valid.
@@ -288,7 +296,7 @@ def parse(arguments: Sequence[str]) -> tuple[Command, Any]:
 
 
 def _find(arguments: list[str]) -> tuple[str, Command, list[str]]:
-    """The name of a command, the command, and the arguments that its settings are read from."""
+    """Returns the name of a command, the command, and the arguments of its settings."""
     words = 2 if arguments[0] in _families() else 1
     name, rest = " ".join(arguments[:words]), _with_user_code(arguments[words:])
     if name in _MOVED:
@@ -300,7 +308,7 @@ def _find(arguments: list[str]) -> tuple[str, Command, list[str]]:
 
 
 def _with_user_code(arguments: list[str]) -> list[str]:
-    """Arguments in which files of the user's own code, registered now, have whole paths."""
+    """Registers the user's own modules; returns the arguments with absolute paths of files."""
     given = dict(a.split("=", 1) for a in arguments if "=" in a)
     own = {"skill_modules", "encoder_modules", "auxiliary_modules"}
     if not given.keys() & {*own, "resume", "config"}:
@@ -317,11 +325,11 @@ def _key(argument: str) -> str:
 
 
 def _load(name: str, command: Command, arguments: list[str]) -> Any:
-    """The settings of a command."""
+    """Returns the settings of a command."""
     from tpsrl import config
 
     values = _values(name, command, arguments)
-    for key, word in command.fixed.items():  # cannot be chosen again by its key
+    for key, word in command.fixed.items():  # already chosen by the first word
         if values.get(key, word) != word:
             raise UserError(f"{name}: '{word}' and {key}={values[key]} contradict each other")
     for key in values.keys() & set(command.ignored):
@@ -336,21 +344,21 @@ def _load(name: str, command: Command, arguments: list[str]) -> Any:
 
 
 def _of_others(name: str, command: Command, error: UnknownKeyError) -> UserError:
-    """The error of an unknown key, which says which other commands have it."""
+    """Returns the error of an unknown key, extended by the commands that have the key."""
     top = error.key.partition(".")[0]
     if top in _keys_of(command):
         return error
     having = [other for other in COMMANDS if top in _keys(other)]
     if not having:
         return error
-    if name in having:  # for scenarios, while this is called for a skill or for all
+    if name in having:  # a key for scenarios, but the command was called for a skill or `all`
         return UserError(f"unknown key '{error.key}'; `tpsrl {name}` has it for one scenario alone")
     calls = ", ".join(f"`tpsrl {other}`" for other in having)
     return UserError(f"unknown key '{error.key}'; it is a key of {calls}, not of `tpsrl {name}`")
 
 
 def _keys(name: str) -> set[str]:
-    """The top-level keys of a command, of scenarios where it has others for skills."""
+    """Returns the top-level keys of a command, those for scenarios if they depend on the target."""
     module = importlib.import_module(COMMANDS[name][0])
     return _keys_of(module.choose(None) if hasattr(module, "choose") else module.COMMAND)
 
@@ -362,12 +370,12 @@ def _keys_of(command: Command) -> set[str]:
 
 
 def _families() -> set[str]:
-    """First words that more than one command may begin with."""
+    """Returns the first words shared by commands of two words, such as "bench"."""
     return {name.split()[0] for name in COMMANDS if " " in name}
 
 
 def _command(module: Any, arguments: list[str]) -> tuple[Command, list[str]]:
-    """A module's command, and its arguments without the word that chose among several."""
+    """Returns a module's command, and the arguments without the word that selected it."""
     if not hasattr(module, "choose"):
         return module.COMMAND, arguments
     if not arguments:
@@ -380,7 +388,7 @@ def _command(module: Any, arguments: list[str]) -> tuple[Command, list[str]]:
 
 
 def _values(name: str, command: Command, arguments: list[str]) -> dict[str, Any]:
-    """The values of the arguments by key; leading words without `=` are of positional keys."""
+    """Returns the values of the arguments by key; leading words fill the positional keys."""
     from tpsrl import config
 
     words = list(itertools.takewhile(lambda argument: "=" not in argument, arguments))
@@ -398,7 +406,7 @@ def _values(name: str, command: Command, arguments: list[str]) -> dict[str, Any]
 
 
 def _usage(prefix: str = "") -> str:
-    """All commands, or those that begin so."""
+    """Returns the list of all commands, or of those whose name begins with `prefix`."""
     known = {name: told for name, told in COMMANDS.items() if name.startswith(prefix)}
     rows = [(f"{name} {takes}".strip(), line) for name, (_, takes, line) in known.items()]
     width = max(len(row[0]) for row in rows)
@@ -416,7 +424,7 @@ def _usage(prefix: str = "") -> str:
 
 
 def _command_usage(name: str, command: Command, within: str = "") -> str:
-    """The help of a command, or with `within` of its keys nested there."""
+    """Returns the help of a command, or of the keys nested in `within`."""
     from tpsrl import config
 
     if within and not config.describe(command.settings):
@@ -434,7 +442,7 @@ def _command_usage(name: str, command: Command, within: str = "") -> str:
         lines += ["", "keys and their defaults:"]
         for key, text in told:
             first = key if len(key) <= width else ""
-            lines += [] if first else [f"  {key}"]  # what it is follows on a line of its own
+            lines += [] if first else [f"  {key}"]  # the help text follows on its own line
             lines.append(f"  {first:<{width}}  {text}".rstrip())
     if "out" in {key for key, _, _ in rows} and not within:
         lines += ["", "config=FILE starts from the config.yaml of an earlier run."]

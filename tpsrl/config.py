@@ -1,12 +1,12 @@
 """Typed settings: a dataclass schema, YAML presets of `configs/`, and values by dotted key.
 
 A schema is a dataclass whose fields are made by `option` and `preset`. The value of a preset field
-is itself a dataclass; `configs/GROUP/NAME.yaml` fills it, `GROUP=NAME` chooses another one, and
-`GROUP.key=value` changes one entry of it. Some groups also take a file of the user's own:
-`GROUP=path/to/mine.yaml`. A preset that says `based_on: OTHER` states only what differs from that.
+is itself a dataclass: `configs/GROUP/NAME.yaml` fills it, `GROUP=NAME` chooses another preset, and
+`GROUP.key=value` changes one entry. Some groups also accept a file of the user:
+`GROUP=path/to/mine.yaml`. A preset with `based_on: OTHER` contains only its differences from OTHER.
 
-`load` makes settings from values by dotted key. `parse` gives them for words of the command line,
-`flatten` for keyword arguments of Python.
+`load` makes settings from values by dotted key. `parse` returns such values for words of the
+command line, `flatten` for keyword arguments of Python.
 """
 
 import dataclasses
@@ -33,17 +33,17 @@ from tpsrl.runtime import files
 
 T = TypeVar("T")
 
-MOST_PIXELS = 4096  # height and width of a camera
+MOST_PIXELS = 4096  # maximum height and width of a camera image
 MOST_PROCESSES = 1024
 MOST_EPISODES = 1_000_000
-# Beyond these a number is a slip: JSON keeps no larger whole numbers, and sums of floats lose what
-# matters.
+# Larger numbers are taken for typing errors: JSON does not keep larger integers exactly, and sums
+# of larger floats lose precision.
 MOST_WHOLE = 2**53
-CONFIG = "config"  # the key that takes a config.yaml back
-_DEEPEST = 50  # lists and mappings in each other
-_MOST_YAML = 2**20  # bytes of a file
-_MOST_NODES = 100_000  # values in it, those that it repeats by reference among them
-_MOST_DIGITS = 400  # of a whole number; Python does not write as many as one may have
+CONFIG = "config"  # key of the config.yaml of an earlier run
+_DEEPEST = 50  # maximum nesting of lists and mappings
+_MOST_YAML = 2**20  # maximum bytes of a file
+_MOST_NODES = 100_000  # maximum values in a file, with aliases expanded
+_MOST_DIGITS = 400  # maximum digits of an integer; Python limits the conversion to text
 _EventLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MOST = 1e15
 
@@ -56,23 +56,29 @@ def option(
     maximum: float | None = None,
     instead_of: str | None = None,
 ) -> Any:
-    """A dataclass field with a line of help and, for numbers, its inclusive range.
+    """Returns a dataclass field with a line of help and, for numbers, an inclusive range.
 
-    It cannot be given together with the field that it is `instead_of`.
+    Args:
+        default: default value of the field
+        help: line of help
+        minimum: smallest valid number
+        maximum: largest valid number
+        instead_of: name of a field that this field replaces; giving both is an error
     """
     metadata = {"help": help, "minimum": minimum, "maximum": maximum, "instead_of": instead_of}
     return dataclasses.field(default=default, metadata=metadata)
 
 
 def entries(make: Callable[[], Any], help: str) -> Any:
-    """A dataclass field with a line of help whose default is an empty list or mapping."""
+    """Returns a dataclass field with a line of help whose default is an empty list or mapping."""
     return dataclasses.field(default_factory=make, metadata={"help": help})
 
 
 def some_of(keys: Callable[[], Mapping[str, str]] | None, help: str) -> Any:
-    """A dataclass field, annotated `dict[str, Any]`; `FIELD.key=value` sets one of its entries.
+    """Returns a dataclass field annotated `dict[str, Any]`; `FIELD.key=value` sets one entry.
 
-    `keys` gives the help of each key that it may have; None: whoever uses the field checks them.
+    `keys` returns the help of each valid key. If it is None, the code that uses the field checks
+    the keys.
     """
     return dataclasses.field(default_factory=dict, metadata={"help": help, "some_of": keys})
 
@@ -86,24 +92,29 @@ def preset(
     minimum: float | None = None,
     files: bool = False,
 ) -> Any:
-    """A dataclass field filled from `configs/GROUP/NAME.yaml`; no default: it must be chosen.
+    """Returns a dataclass field filled from `configs/GROUP/NAME.yaml`.
 
-    No number in it may be less than `minimum`, unless its own `option` says otherwise. With
-    `files` the name may also be the path of such a file (see `names_file`).
+    Args:
+        group: folder of the presets in `configs/`
+        schema: dataclass of the presets
+        default: name of the default preset; None if the user must choose one
+        help: line of help
+        minimum: smallest valid number of every entry without a minimum in its own `option`
+        files: also accept the path of a user's preset file (see `names_file`)
     """
     metadata = {"help": help, "group": group, "preset": default, "minimum": minimum, "files": files}
     return dataclasses.field(default_factory=schema, metadata=metadata)
 
 
 def part(schema: type, help: str) -> Any:
-    """A dataclass field that is itself a dataclass; `FIELD.key=value` changes an entry of it."""
+    """Returns a dataclass field that is itself a dataclass; `FIELD.key=value` changes one entry."""
     return dataclasses.field(default_factory=schema, metadata={"help": help})
 
 
 def table(make: Callable[[], type], help: str) -> Any:
-    """A dataclass field, annotated `Any`, whose class is known only when the program runs.
+    """Returns a dataclass field, annotated `Any`, whose class is known only at run time.
 
-    `make` gives the dataclass; `FIELD.key=value` changes an entry of it.
+    `make` returns the dataclass; `FIELD.key=value` changes one entry.
     """
     return dataclasses.field(
         default_factory=lambda: make()(), metadata={"help": help, "make": make}
@@ -111,21 +122,21 @@ def table(make: Callable[[], type], help: str) -> Any:
 
 
 def preset_names(group: str) -> list[str]:
-    """The presets that `configs/GROUP` holds."""
+    """Returns the sorted names of the presets in `configs/GROUP`."""
     files = [f.name for f in _presets(group).iterdir()]
     return sorted(name.removesuffix(".yaml") for name in files if name.endswith(".yaml"))
 
 
 def names_file(word: str) -> bool:
-    """Whether a word is meant as the path of a YAML file, not as the name of a preset."""
+    """Returns whether a word is the path of a YAML file instead of the name of a preset."""
     return word.endswith((".yaml", ".yml")) or "/" in word or os.sep in word
 
 
 def load_preset(group: str, name: str, schema: type[T]) -> T:
-    """One preset as an object of its schema; `name` may be the path of a file (`names_file`).
+    """Loads one preset as an object of its schema; `name` may be the path of a file (`names_file`).
 
     Raises:
-        UserError: there is no such preset, or its file does not fit the schema.
+        UserError: there is no such preset, or its file does not match the schema.
     """
     if names_file(name):
         return typing.cast(T, OmegaConf.to_object(_read_own(group, group, Path(name), schema)))
@@ -133,7 +144,7 @@ def load_preset(group: str, name: str, schema: type[T]) -> T:
 
 
 def parse(words: Sequence[str]) -> dict[str, str]:
-    """The values of `key=value` words, by key; of a key that is repeated the last one.
+    """Returns the values of `key=value` words by key; the last word wins if a key is repeated.
 
     Raises:
         UserError: a word is not `key=value`.
@@ -148,11 +159,11 @@ def parse(words: Sequence[str]) -> dict[str, str]:
 
 
 def flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of nested dictionaries, by dotted key.
+    """Returns the values of nested dictionaries by dotted key.
 
-    A dictionary's entry `name` chooses a preset: `{"preset": {"name": "cpu_small", "steps": 9}}` is
-    `preset=cpu_small preset.steps=9`. None is left out; paths become texts, numbers of numpy those
-    of Python.
+    The entry `name` of a dictionary chooses a preset:
+    `{"preset": {"name": "cpu_small", "steps": 9}}` is `preset=cpu_small preset.steps=9`. Entries
+    that are None are left out; paths are converted to strings, numpy numbers to Python numbers.
 
     Raises:
         UserError: a dictionary is nested too deeply.
@@ -174,7 +185,7 @@ def _flattened(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[
 
 
 def _plain(value: Any) -> Any:
-    """A value as YAML could have it, if there is such a one."""
+    """Returns a value as the corresponding YAML type, or unchanged if there is none."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if isinstance(value, bool | str):
@@ -185,17 +196,17 @@ def _plain(value: Any) -> Any:
 
 
 def load(schema: type[T], values: Mapping[str, Any], base: Path | None = None) -> T:
-    """Settings from the schema's defaults, its presets, then the values.
+    """Loads settings from the schema's defaults, its presets, then the values.
 
     Args:
         schema: a dataclass
-        values: by dotted key; a text is read as on the command line. `config` names a file that
-            `to_yaml` made, as `base` does; its `out` does not count
-        base: a file that `to_yaml` made, to start from instead of defaults and presets
+        values: values by dotted key; strings are parsed as on the command line. `config` names a
+            file written by `to_yaml` and acts like `base`, except that the file's `out` is ignored
+        base: a file written by `to_yaml`, to start from instead of defaults and presets
 
     Raises:
-        UserError: a key or preset is unknown (names the nearest known one), or a value is of the
-            wrong type or outside its range.
+        UserError: a key or preset is unknown (names the nearest known one), or a value has the
+            wrong type or is out of range.
     """
     values = {_field_name(key): _checked(key, value) for key, value in values.items()}
     if base is None and CONFIG in values and CONFIG not in {f.name for f in _fields(schema)}:
@@ -211,7 +222,7 @@ def load(schema: type[T], values: Mapping[str, Any], base: Path | None = None) -
             continue
         selected = values.get(name, field.metadata["preset"])
         if base is not None and str(selected) == OmegaConf.select(config, f"{name}.name"):
-            continue  # with what the file says of it
+            continue  # the file already contains this preset with its changes
         group = field.metadata["group"]
         if selected is None:
             raise UserError(f"{name}: choose one of {', '.join(preset_names(group))}")
@@ -234,7 +245,7 @@ def load(schema: type[T], values: Mapping[str, Any], base: Path | None = None) -
 
 
 def _check_exclusive(schema: type, config: Any, values: Mapping[str, Any]) -> None:
-    """Refuses a value of a field in whose place there is another one."""
+    """Refuses a value for a field that another given field replaces (`instead_of`)."""
     for field in _fields(schema):
         other, instead = field.metadata.get("instead_of"), config.get(field.name)
         if other is not None and instead is not None and other in values:
@@ -244,7 +255,7 @@ def _check_exclusive(schema: type, config: Any, values: Mapping[str, Any]) -> No
 
 
 def _given_base(path: Any) -> Path:
-    """The file of `config=FILE`.
+    """Returns the path of the file given as `config=FILE`.
 
     Raises:
         UserError: there is no such file.
@@ -256,31 +267,31 @@ def _given_base(path: Any) -> Path:
 
 
 def entry_of(path: Path, key: str) -> str:
-    """A top-level entry of a file that `to_yaml` made; "" where there is none, or no such file."""
+    """Returns a top-level entry of a file written by `to_yaml`, or "" if there is none."""
     try:
         found: Any = _read_yaml(files.read_text(path, _MOST_YAML))
         return str(found.get(key) or "")
     except (OSError, ValueError, AttributeError, yaml.YAMLError, OmegaConfBaseException):
-        return ""  # `load` says what is wrong with it
+        return ""  # `load` reports the error
 
 
 def to_yaml(settings: Any) -> str:
-    """Resolved settings, a dataclass, as YAML in the order of their fields.
+    """Returns resolved settings, a dataclass, as YAML in the order of the fields.
 
     Raises:
-        UserError: a path has bytes that are no text.
+        UserError: a path is not valid UTF-8.
     """
     try:
         return OmegaConf.to_yaml(OmegaConf.create(dataclasses.asdict(settings)))
-    except UnicodeEncodeError as error:  # one that was made whole, in a folder of such a name
+    except UnicodeEncodeError as error:  # a path made absolute in a folder with such a name
         raise UserError(f"'{error.object}' is not valid UTF-8; choose another folder") from None
 
 
 def describe(schema: type, within: str = "") -> list[tuple[str, str, str]]:
-    """For each top-level key: its name, its default or presets, and its line of help.
+    """Returns the name, the default or presets, and the help of each top-level key.
 
-    With `within`, a key or the beginning of nested ones such as "preset.ppo", for each nested key
-    there; defaults are those of the default preset.
+    With `within`, a key or a prefix of nested keys such as "preset.ppo", returns the same for each
+    nested key; defaults are those of the default preset.
 
     Raises:
         UserError: there is no such key; names the nearest.
@@ -300,17 +311,17 @@ def describe(schema: type, within: str = "") -> list[tuple[str, str, str]]:
 
 
 def nested_keys(schema: type) -> list[str]:
-    """The top-level keys that have nested ones."""
+    """Returns the top-level keys that have nested keys."""
     return [
         field.name
-        for field in _fields(schema)  # a table, whose class takes long to make, has some
+        for field in _fields(schema)  # tables always have nested keys; making their class is slow
         if field.metadata.keys() & {"make", "some_of"}
         or dataclasses.is_dataclass(_hints(schema)[field.name])
     ]
 
 
 def _describe_nested(schema: type, within: str) -> list[tuple[str, str, str]]:
-    """`describe`, of the nested keys from `within` on."""
+    """Returns the rows of `describe` for the keys nested in `within`."""
     keys = list(_leaf_keys(schema))
     chosen = [key for key in keys if key == within or key.startswith(f"{within}.")]
     if not chosen:
@@ -323,14 +334,14 @@ def _describe_nested(schema: type, within: str) -> list[tuple[str, str, str]]:
         values = flat(chosen_preset, f"{top.name}.")
     rows = []
     for key in chosen:
-        if not key.endswith(".name"):  # of a preset, which is no entry to change
+        if not key.endswith(".name"):  # the name of a preset cannot be changed
             default, text = _leaf(schema, key)
             rows.append((key, _shown(values.get(key, default)), text))
     return rows
 
 
 def _leaf(schema: Any, key: str) -> tuple[Any, str]:
-    """The default of a key, and its help, else that of what it is nested in."""
+    """Returns the default of a key and its help, or the help of the nearest enclosing key."""
     text, default = "", None
     names = key.split(".")
     for number, name in enumerate(names, 1):
@@ -343,20 +354,20 @@ def _leaf(schema: Any, key: str) -> tuple[Any, str]:
 
 
 def _shown(value: Any) -> str:
-    """A default as one would write it, "" for none."""
+    """Formats a default as it is typed on the command line; "" for None."""
     if value is None or value is dataclasses.MISSING:
         return ""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _key(name: str) -> str:
-    """How a field is called on the command line: `import_` is the key "import"."""
+    """Returns the command-line key of a field: "import" for `import_`."""
     bare = name.removesuffix("_")
     return bare if keyword.iskeyword(bare) else name
 
 
 def flat(settings: Any, prefix: str = "") -> dict[str, Any]:
-    """The entries of a dataclass and of those within it, by dotted key."""
+    """Returns the entries of a dataclass and of nested dataclasses by dotted key."""
     result: dict[str, Any] = {}
     for field in dataclasses.fields(settings):
         value = getattr(settings, field.name)
@@ -370,7 +381,7 @@ def flat(settings: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def dotted(entries: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The values of nested mappings, each with its dotted key."""
+    """Yields the values of nested mappings with their dotted keys."""
     for key, value in entries.items():
         if isinstance(value, Mapping):
             yield from dotted(value, f"{prefix}{key}.")
@@ -379,9 +390,10 @@ def dotted(entries: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 
 
 def preset_changes(group: str, settings: Any, default: str) -> dict[str, Any]:
-    """The entries, by dotted key, in which settings differ from the preset of their name.
+    """Returns the entries, by dotted key, in which settings differ from the preset of their name.
 
-    Those of a file of the user's own are compared with the preset `default`, but for the name.
+    Settings from a user's own preset file are compared with the preset `default`, except for the
+    name.
     """
     name = settings.name if settings.name in preset_names(group) else default
     found = changes(settings, load_preset(group, name, type(settings)))
@@ -389,7 +401,7 @@ def preset_changes(group: str, settings: Any, default: str) -> dict[str, Any]:
 
 
 def changes(settings: Any, reference: Any) -> dict[str, Any]:
-    """The entries, by dotted key, in which a dataclass differs from another of its kind."""
+    """Returns the entries, by dotted key, in which a dataclass differs from another instance."""
     theirs, missing = flat(reference), object()
     mine = flat(settings).items()
     return {key: value for key, value in mine if value != theirs.get(key, missing)}
@@ -400,7 +412,7 @@ def _presets(group: str) -> Traversable:
 
 
 def _read_preset(group: str, name: str, schema: type, above: tuple[str, ...] = ()) -> Any:
-    """A preset's file over the preset that it is `based_on`, or else over the schema."""
+    """Reads a preset's file over the preset named by `based_on`, or over the schema."""
     if name not in preset_names(group):
         raise unknown(group, name, preset_names(group))
     where = f"configs/{group}/{name}.yaml"
@@ -416,15 +428,15 @@ def _read_preset(group: str, name: str, schema: type, above: tuple[str, ...] = (
 
 @functools.lru_cache(maxsize=64)
 def _of_text(schemas: tuple[Any, ...], name: str, text: str, where: str) -> Any:
-    """A preset's file over the first of the schemas; the others are those within it."""
+    """Reads a preset's file over the first schema; all schemas are part of the cache key."""
     schema = schemas[0]
-    # A schema may know values of a preset that do not stand in its file.
+    # A schema may define values of a preset that are not in its file.
     filled = schema.for_preset(name) if hasattr(schema, "for_preset") else schema
     return _filled(filled, text, where)
 
 
 def _split_base(text: str, where: str) -> tuple[str, str]:
-    """The text of a preset without its entry `based_on`, and that entry, "" for none."""
+    """Returns the text of a preset without its entry `based_on`, and the entry's value or ""."""
     lines = [line for line in text.splitlines() if line.startswith("based_on:")]
     if not lines:
         return text, ""
@@ -435,7 +447,7 @@ def _split_base(text: str, where: str) -> tuple[str, str]:
 
 
 def _read_own(field: str, group: str, path: Path, schema: type) -> Any:
-    """A preset of the user's own; by default it is called like its file."""
+    """Reads a user's own preset; its default name is the stem of the file's name."""
     try:
         text = files.read_text(files.user_path(path, field), _MOST_YAML)
     except OSError as error:
@@ -454,14 +466,14 @@ def _read_own(field: str, group: str, path: Path, schema: type) -> Any:
 
 
 def _filled(schema: Any, text: str, where: str) -> Any:
-    """A schema, or an object of one, with what the text of a YAML file says of it."""
+    """Returns a schema, or an object of a schema, updated from the text of a YAML file."""
     filled = OmegaConf.structured(schema)
     OmegaConf.set_readonly(filled, False)
     return _merged(filled, text, where)
 
 
 def _merged(filled: Any, text: str, where: str) -> Any:
-    """Settings with what the text of a YAML file says of them."""
+    """Returns settings updated from the text of a YAML file."""
     try:
         found = _read_yaml(text)
         for key in _mappings(OmegaConf.get_type(filled)):
@@ -473,12 +485,12 @@ def _merged(filled: Any, text: str, where: str) -> Any:
     except OmegaConfBaseException as error:
         raise _refused(where, text, error) from None
     except (TypeError, ValueError, OverflowError, yaml.YAMLError) as error:
-        # A list where entries are expected, or no YAML at all.
+        # The text is a list instead of a mapping, or not YAML.
         raise _unreadable(where, text, error) from None
 
 
 def _refused(where: str, text: str, error: OmegaConfBaseException) -> UserError:
-    """What is wrong with an entry of a file."""
+    """Returns the error of an invalid entry of a file."""
     list_wanted = "is not a ListConfig" in str(error)
     name = str(error.key or "") or str(error.full_key or "").rpartition(".")[2]
     place = where + _place(text, name, list_wanted)
@@ -489,7 +501,7 @@ def _refused(where: str, text: str, error: OmegaConfBaseException) -> UserError:
     return UserError(f"{place}: {error.full_key}: {_cause(str(error).splitlines()[0])}")
 
 
-_CAUSES = {  # what omegaconf says, and the same in words
+_CAUSES = {  # patterns of omegaconf's messages, and their replacements
     r"Value '(.*)' of type '.*' could not be converted to Integer": r"'\1' is not an integer",
     r"Value '(.*)' of type '.*' could not be converted to Float": r"'\1' is not a number",
     r"Value '(.*)' is not a valid bool.*": r"'\1' is not true or false",
@@ -509,9 +521,9 @@ def _cause(message: str) -> str:
 
 
 def _place(text: str, key: str, container: bool = False) -> str:
-    """ ", line L, column C" of the one entry of a YAML text that has a name, "" for several.
+    """Returns ", line L, column C" of the only entry named `key` in a YAML text, "" if ambiguous.
 
-    With `container` entries that are themselves lists or mappings do not count.
+    With `container`, entries that are themselves lists or mappings are ignored.
     """
     found = []
     waiting = [yaml.compose(text, Loader=yaml.SafeLoader)]
@@ -532,7 +544,7 @@ def _marked(mark: Any) -> str:
 
 
 def _unreadable(where: str, text: str, error: Exception) -> UserError:
-    """What is wrong with a text that is no YAML, or no set of entries."""
+    """Returns the error of a text that is not YAML, or not a mapping."""
     mark = getattr(error, "problem_mark", None)
     if mark is None:
         return UserError(f"{where}: cannot be read ({str(error).splitlines()[0]})")
@@ -544,9 +556,10 @@ def _unreadable(where: str, text: str, error: Exception) -> UserError:
 
 
 def _merge_file(config: Any, schema: Any, path: Path) -> Any:
-    """Settings with what a file says that `to_yaml` made.
+    """Returns settings updated from a file written by `to_yaml`.
 
-    A schema that had other entries in earlier versions has `of_earlier`, which changes them.
+    A schema whose entries differ from those of earlier versions has a method `of_earlier`, which
+    converts the old entries.
     """
     text = ""
     try:
@@ -563,15 +576,15 @@ def _merge_file(config: Any, schema: Any, path: Path) -> Any:
 
 
 def _field_name(key: str) -> str:
-    """The field of a key: "import" is that of `import_`."""
+    """Returns the field name of a key: `import_` for "import"."""
     return f"{key}_" if keyword.iskeyword(key) else key
 
 
 def _checked(key: str, value: Any) -> Any:
-    """A value that can be written into a file.
+    """Returns a value after checking that it can be written into a file.
 
     Raises:
-        UserError: it cannot.
+        UserError: the value is an integer of too many digits, a reference, or not valid UTF-8.
     """
     if isinstance(value, int) and abs(value) >= 10**_MOST_DIGITS:
         raise UserError(f"{key}: a number of more than {_MOST_DIGITS} digits is out of range")
@@ -584,10 +597,10 @@ def _checked(key: str, value: Any) -> Any:
 
 
 def check_text(key: str, value: str) -> None:
-    """Refuses a value that cannot be written into a file, as a path of any bytes cannot be.
+    """Refuses a string that cannot be written into a file, such as a path of arbitrary bytes.
 
     Raises:
-        UserError: it is not valid UTF-8.
+        UserError: `value` is not valid UTF-8.
     """
     try:
         value.encode()
@@ -599,7 +612,7 @@ def _override(config: Any, schema: type, key: str, given: Any) -> Any:
     if key in _mappings(schema):
         raise UserError(f"{key}: set its entries by {_entries(key, str(given))}")
     kind = _kind(schema, key)
-    if given == "???":  # by which YAML's reader means a value that is missing
+    if given == "???":  # omegaconf's marker of a missing value
         raise UserError(f"{key}: '???' is not a value")
     value = _parse(key, given) if isinstance(given, str) and kind is not str else given
     nested: Any = value
@@ -610,14 +623,14 @@ def _override(config: Any, schema: type, key: str, given: Any) -> Any:
     except OverflowError:
         raise UserError(f"{key}: {given} is out of range, must be at most {_MOST:g}") from None
     except (OmegaConfBaseException, TypeError, ValueError):
-        for one in (kind, *typing.get_args(kind)):  # a choice, or one that may be left out
+        for one in (kind, *typing.get_args(kind)):  # a Literal may be inside an optional type
             if typing.get_origin(one) is typing.Literal:
                 raise unknown(key, str(given), typing.get_args(one)) from None
         raise UserError(f"{key}: '{given}' is not {_named(kind)}") from None
 
 
 def _entries(key: str, text: str) -> str:
-    """How the entries of a mapping are set; earlier versions had `KEY:VALUE,KEY:VALUE`."""
+    """Returns how to set a mapping's entries; parses the older form `KEY:VALUE,KEY:VALUE`."""
     pairs = [pair.partition(":") for pair in text.split(",")]
     if not all(colon for _, colon, _ in pairs):
         return f"{key}.KEY=VALUE"
@@ -625,7 +638,7 @@ def _entries(key: str, text: str) -> str:
 
 
 def _named(kind: Any) -> str:
-    """A type in words."""
+    """Describes a type in words."""
     names = {
         int: "an integer",
         float: "a number",
@@ -638,12 +651,14 @@ def _named(kind: Any) -> str:
 
 
 def _read_yaml(text: str) -> Any:
-    """What a YAML text says.
+    """Parses a YAML text whose top level is a mapping.
+
+    References are refused, because a file may come from a stranger while the environment variables
+    are the user's.
 
     Raises:
-        ValueError: it is nested too deeply, by which the reader would crash, has too many values,
-            is a single one, or refers to something: a file may come from a stranger, the
-            environment is the user's.
+        ValueError: the text is nested so deeply that the parser would crash, has too many values,
+            is a list or a single value, or contains a reference.
     """
     _check_size(text)
     try:
@@ -659,7 +674,7 @@ def _read_yaml(text: str) -> Any:
 
 
 def _leaves(tree: Any) -> Iterator[Any]:
-    """Keys and values of nested containers."""
+    """Yields the keys and leaf values of nested containers."""
     if isinstance(tree, dict):
         yield from tree
         tree = list(tree.values())
@@ -671,14 +686,14 @@ def _leaves(tree: Any) -> Iterator[Any]:
 
 
 def _check_size(text: str) -> None:
-    """Refuses what is nested too deeply, or has too many values once references are followed.
+    """Refuses a YAML text that is nested too deeply, or has too many values with aliases expanded.
 
     Raises:
-        ValueError: it has one of the two.
-        yaml.YAMLError: it is no YAML.
+        ValueError: the text exceeds one of the two limits.
+        yaml.YAMLError: the text is not YAML.
     """
-    inside: list[tuple[str | None, int]] = [(None, 0)]  # of what is open: its anchor, its values
-    sizes: dict[str | None, int] = {}  # by anchor
+    inside: list[tuple[str | None, int]] = [(None, 0)]  # open collections: (anchor, values so far)
+    sizes: dict[str | None, int] = {}  # number of values by anchor
     for event in yaml.parse(text, Loader=_EventLoader):
         if isinstance(event, yaml.CollectionStartEvent):
             inside.append((event.anchor, 1))
@@ -703,12 +718,12 @@ def _parse(key: str, text: str) -> Any:
         _check_size(text)
         return OmegaConf.from_dotlist([f"value={text}"])["value"]
     except Exception:
-        # The YAML and grammar errors that can come from here share no base class.
+        # The YAML and grammar errors that can be raised here share no base class.
         raise UserError(f"{key}: cannot read the value '{text}'") from None
 
 
 def _kind(schema: type, key: str) -> Any:
-    """The type of a leaf key, optional part removed."""
+    """Returns the type of a leaf key, without None if it is optional."""
     known = list(_leaf_keys(schema))
     if not known:
         raise UserError(f"unknown key '{key}'; this command has no settings")
@@ -729,24 +744,21 @@ def _kind(schema: type, key: str) -> Any:
 
 
 def _nearest(key: str, known: Sequence[str]) -> str | None:
-    """The known key most like the given one, by its whole name or by its last part alone.
-
-    None where none is like it.
-    """
-    # Of keys with one last part the first is meant.
+    """Returns the known key most similar to `key` as a whole or in its last part, or None."""
+    # If several keys share a last part, the first one is suggested.
     whole = {name: k for k in reversed(known) for name in (k.rpartition(".")[2], k)}
     name = nearest(key.lower().replace("-", "_"), whole)
     return None if name is None else whole[name]
 
 
 def check_range(schema: type, key: str, value: Any, within: str = "") -> None:
-    """Refuses a number that is outside the range of a field of a dataclass, or no finite one.
+    """Refuses a number that is not finite or outside the range of a dataclass's field.
 
     Args:
         schema: the dataclass
-        key: its field, dotted where it has others within
-        value: of the field; what is no number is let through
-        within: what stands before the field's name in the message
+        key: name of the field, dotted if nested
+        value: value of the field; values that are not numbers are accepted
+        within: prefix of the field's name in the message
 
     Raises:
         UserError: names the field and its range.
@@ -782,7 +794,7 @@ def _short(number: float | None) -> str:
 
 
 def _leaf_keys(schema: type, prefix: str = "", mappings: bool = True) -> Iterator[str]:
-    """The dotted keys of a schema, with or without those of its mappings (`some_of`)."""
+    """Yields the dotted keys of a schema, with or without those of its mappings (`some_of`)."""
     for field in _fields(schema):
         kind = _field_type(schema, field.name)
         if dataclasses.is_dataclass(kind):
@@ -796,7 +808,7 @@ def _leaf_keys(schema: type, prefix: str = "", mappings: bool = True) -> Iterato
 
 
 def _schemas(schema: type) -> Iterator[type]:
-    """A schema and those within it, of which new skills bring some."""
+    """Yields a schema and the schemas nested in it, some of which depend on registered skills."""
     yield schema
     for field in _fields(schema):
         kind = _field_type(schema, field.name)
@@ -805,7 +817,7 @@ def _schemas(schema: type) -> Iterator[type]:
 
 
 def _mappings(schema: Any, prefix: str = "") -> dict[str, Any]:
-    """The fields made by `some_of`, by dotted key, with what gives their keys."""
+    """Returns the fields made by `some_of`, by dotted key, with the functions of their keys."""
     found: dict[str, Any] = {}
     for field in _fields(schema):
         if "some_of" in field.metadata:

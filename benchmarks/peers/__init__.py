@@ -1,6 +1,6 @@
-"""Other libraries timed on the synthetic environment, each in an environment of its own.
+"""Other libraries timed on the synthetic environment, each in a separate virtual environment.
 
-`python -m benchmarks.peers NAME` is the command; see `__main__.py`. The modules `run_*` are run by
-a peer's interpreter and import nothing of this repository but this package and
-`tpsrl.rl.bench.synthetic_env`.
+`python -m benchmarks.peers NAME` is the command; see `__main__.py`. The modules `run_*` run in a
+peer's interpreter; from this repository they import only this package and
+`tpsrl.rl.bench.synthetic_env` (except `run_tpsrl`).
 """

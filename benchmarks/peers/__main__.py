@@ -1,4 +1,4 @@
-"""Times other libraries beside this one on the environment of `tpsrl.rl.bench.synthetic_env`.
+"""Times other libraries and tpsrl on the environment of `tpsrl.rl.bench.synthetic_env`.
 
     python -m benchmarks.peers NAME[,NAME...] [steps=40000] [out=FILE.json] ...
     python -m benchmarks.peers all
@@ -6,12 +6,11 @@
 NAME is tpsrl_sync, tpsrl_nover, tpsrl_ver, tpsrl_overlap, sample_factory_sync,
 sample_factory_async, habitat_baselines_ver, habitat_baselines_ver_overlap or
 habitat_baselines_ddppo. The first run installs a library into out/peers/LIBRARY, from the package
-index; what it prints goes to out/peers/runs/NAME/log.txt. Needs Linux and Python 3.11 or 3.12.
+index; its output goes to out/peers/runs/NAME/log.txt. Needs Linux and Python 3.11 or 3.12.
 
-Of each: steps per second that the environments made by their own count while the library learned
-from them, learning included; what share that is of the steps that they would have made if none had
-ever waited; and samples per second by the library's own count, the rollouts that it has learned
-from, in which a step may be there twice.
+For each peer, prints steps per second as counted by the environments, learning included; their
+share of the steps that the environments would make if they never waited; and samples per second as
+counted by the library from the rollouts it learned from, in which a step may occur twice.
 """
 
 import dataclasses
@@ -33,7 +32,7 @@ from tpsrl.rl.bench import synthetic_env as core
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Options:
-    """What can be said after the name."""
+    """Options of the command."""
 
     steps: int = config.option(40_000, "steps of experience that are timed", minimum=1)
     warm_up: int = config.option(4, "rollouts before them", minimum=1)
@@ -44,10 +43,10 @@ class Options:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Runs the peers one after the other and writes what was measured after each.
+    """Runs the peers one after another and writes the results after each.
 
     Raises:
-        UserError: there is no such peer or option.
+        UserError: a peer or option is unknown.
         RunError: a peer failed.
     """
     if not arguments or arguments[0] in ("-h", "--help"):
@@ -94,7 +93,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    # As an exception, so that what was started is ended.
+    # Raised as an exception, so that started processes are ended.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:
         main(sys.argv[1:])

@@ -1,4 +1,4 @@
-"""Environments for the peers, made once."""
+"""Installs the peers into virtual environments, once."""
 
 import shutil
 import subprocess
@@ -9,17 +9,17 @@ from benchmarks.peers.peers import LIBRARIES, Library
 from tpsrl.errors import RunError
 
 ROOT = Path(__file__).resolve().parents[2]
-# The same as the comparison's own side has, and the only build that is sure to be for processors.
+# The version used by tpsrl in this comparison, and a build that is certain to run on CPUs.
 TORCH = "torch==2.13.0"
 
 
 def interpreter(name: str, folder: Path) -> Path:
-    """The Python of a library's environment in `folder`/NAME, which is made if it is not there.
+    """Returns the Python of a library's virtual environment, which is created if missing.
 
-    This package itself has the Python that is running.
+    The environment is in `folder`/NAME. For tpsrl itself, returns the running Python.
 
     Raises:
-        RunError: it cannot be made; where the log is.
+        RunError: the installation failed; the message has the path of the log.
     """
     if name == "tpsrl":
         return Path(sys.executable)
@@ -43,7 +43,7 @@ def interpreter(name: str, folder: Path) -> Path:
 
 
 def versions(name: str, python: Path) -> dict[str, str]:
-    """Versions of what counts in a library's environment."""
+    """Returns the versions of a library's main packages."""
     shown = LIBRARIES[name].shown
     code = "import sys, importlib.metadata as m; print(*[m.version(n) for n in sys.argv[1:]])"
     found = subprocess.run(
@@ -53,13 +53,13 @@ def versions(name: str, python: Path) -> dict[str, str]:
 
 
 def _commands(library: Library, place: Path, folder: Path) -> list[list[str]]:
-    """What is to be run, in order."""
+    """Returns the installation commands in order."""
     pip = [str(place / "bin" / "python"), "-m", "pip", "install", "--disable-pip-version-check"]
     fixed = folder / "torch.txt"
     fixed.write_text(TORCH + "\n")
     commands = [
         [sys.executable, "-m", "venv", str(place)],
-        # First and by itself, so that nothing else brings another build of it.
+        # Installed first and alone, so that no other package brings another build of torch.
         [*pip, "-c", str(ROOT / "constraints.txt"), TORCH],
         [*pip, "-c", str(fixed), *library.packages],
     ]

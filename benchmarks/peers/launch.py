@@ -1,4 +1,4 @@
-"""Runs a peer in processes of its own and sees to it that all of them end."""
+"""Runs a peer in separate processes and ends all of them."""
 
 import contextlib
 import dataclasses
@@ -20,21 +20,21 @@ from tpsrl.errors import RunError
 
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 _TAG = "TPSRL_PEER"  # in the environment of every process of a run
-_SILENCE_S = 300.0  # without a rollout, from the start on, after which a run counts as stuck
-_GOODBYE_S = 30.0  # for a peer to end by itself
+_SILENCE_S = 300.0  # maximum time without a rollout, at the start too
+_GOODBYE_S = 30.0  # time for a peer to exit
 _POLL_S = 0.5
-# Semaphores and shared memory are removed by processes that outlive those that made them.
+# Processes that remove semaphores and shared memory after their creators have ended.
 _CLEANERS = (b"multiprocessing.resource_tracker", b"torch_shm_manager")
 _CLEANING_S = 10.0
 
 
 def measure(name: str, settings: Settings, folder: Path) -> dict[str, Any]:
-    """Times one peer: JSON types, of which "samples_per_s" is that of `settings.rates`.
+    """Times one peer; returns JSON types, of which "samples_per_s" is that of `settings.rates`.
 
-    Environments, logs and what else it leaves are in `folder`.
+    Virtual environments, logs and other files are written into `folder`.
 
     Raises:
-        RunError: it cannot be installed, failed, or was stuck.
+        RunError: the peer cannot be installed, failed, or was stuck.
     """
     peer = PEERS[name]
     python = install.interpreter(peer.library, folder)
@@ -78,7 +78,7 @@ def _wait(name: str, process: subprocess.Popen[bytes], settings: Settings, log: 
 
 @contextlib.contextmanager
 def _processes(command: list[str], output: Any) -> Iterator[subprocess.Popen[bytes]]:
-    """A process in the root of the repository; it and all that came of it end with the context."""
+    """Starts a process in the repository's root; ends it and its descendants with the context."""
     tag = uuid.uuid4().hex
     environment = os.environ | dict.fromkeys(_THREADS, "1") | {_TAG: tag}
     environment["PYTHONPATH"] = str(install.ROOT)
@@ -89,7 +89,7 @@ def _processes(command: list[str], output: Any) -> Iterator[subprocess.Popen[byt
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=subprocess.STDOUT,
-        start_new_session=True,  # so that an interrupt from the keyboard is for us to pass on
+        start_new_session=True,  # so that a keyboard interrupt reaches only this process
     )
     try:
         yield process
@@ -101,15 +101,15 @@ def _processes(command: list[str], output: Any) -> Iterator[subprocess.Popen[byt
 
 
 def _kill(tag: bytes, spare: bool) -> int:
-    """Kills the processes that have an entry in their environment; how many were there.
+    """Kills the processes with an entry in their environment; returns how many there were.
 
-    With `spare` those that clean up after others, which then end by themselves, are let live.
+    With `spare`, the processes in `_CLEANERS` are spared, since they clean up and then exit.
     """
     count = 0
     for entry in Path("/proc").iterdir():
         if not entry.name.isdecimal():
             continue
-        # It may be gone, or somebody else's.
+        # The process may have ended, or belong to another user.
         with contextlib.suppress(OSError):
             if tag not in (entry / "environ").read_bytes().split(b"\0"):
                 continue

@@ -1,4 +1,4 @@
-"""The part of the network that all peers share, in front of their own LSTM. Needs only torch."""
+"""Part of the network that all peers share, before their own LSTM. Needs only torch."""
 
 import torch
 from torch import nn
@@ -7,7 +7,7 @@ VISUAL = VECTOR = LSTM = 128
 
 
 class Features(nn.Module):
-    """Depth (n, 64, 64) in [0, 1] and a vector (n, `size`) become (n, `width`)."""
+    """Maps depth (n, 64, 64) in [0, 1] and a vector (n, `size`) to features (n, `width`)."""
 
     width = VISUAL + VECTOR
 

@@ -1,4 +1,4 @@
-"""The peers: what is installed for each, and how it is run."""
+"""The peers: packages to install for each, and how each is run."""
 
 import dataclasses
 from typing import Any
@@ -6,22 +6,22 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Library:
-    """A package and what it needs, in an environment of its own.
+    """A package and its dependencies, in a separate virtual environment.
 
-    `bare` is installed without what it asks for, `packages` with it; torch is there already.
+    `packages` are installed with their dependencies, `bare` without; torch is installed before.
     """
 
     packages: tuple[str, ...]
     bare: tuple[str, ...] = ()
-    shown: tuple[str, ...] = ()  # whose versions are reported
+    shown: tuple[str, ...] = ()  # packages with reported versions
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Peer:
-    """One way to run a library: `module` is started with the options `extra`.
+    """One way to run a library: starts `module` with the options `extra`.
 
-    What other settings of a library's own were tried made no difference beyond the noise: Sample
-    Factory with and without binding workers to cores, VER with one and two inference workers.
+    Other settings of the libraries made no difference beyond noise: Sample Factory with and without
+    binding workers to cores, VER with one and two inference workers.
     """
 
     library: str
@@ -31,14 +31,14 @@ class Peer:
 
 
 LIBRARIES = {
-    # This package itself: `install.interpreter` gives the Python that runs the benchmark.
+    # tpsrl itself: `install.interpreter` returns the Python that runs the benchmark.
     "tpsrl": Library(packages=(), shown=("tpsrl", "torch", "numpy")),
     "sample_factory": Library(
         packages=("sample-factory==2.1.1", "numpy==1.26.4"),
         shown=("sample-factory", "torch", "numpy"),
     ),
-    # Version 0.3.3 of habitat-baselines has the day of its making in its last number. It asks for
-    # a simulator, video and data sets, which a gym environment never touches.
+    # Version 0.3.3 of habitat-baselines has its release date in its last number. It depends on
+    # packages for a simulator, video and data sets, which a gym environment never uses.
     "habitat_baselines": Library(
         packages=(
             "attrs==26.1.0",

@@ -1,9 +1,9 @@
-"""habitat-baselines 0.3.3 on the synthetic environment; run by the interpreter that has it.
+"""habitat-baselines 0.3.3 on the synthetic environment; runs in that library's interpreter.
 
     python -m benchmarks.peers.run_habitat_baselines SETTINGS EXTRA
 
-SETTINGS is JSON of `settings.Settings`, EXTRA has "trainer", which is "ver" or "ddppo", and what
-else is to be set in the configuration, with dots in its names.
+SETTINGS is JSON of `settings.Settings`. EXTRA is JSON with "trainer", "ver" or "ddppo", and further
+entries of the configuration, by dotted name.
 """
 
 # ruff: noqa: E402
@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks.peers import stand_ins
 
-# Worker processes import this module before anything of habitat's, too.
+# Worker processes also import this module before any module of habitat.
 stand_ins.install()
 
 import gym
@@ -41,7 +41,7 @@ NAME = "Synthetic"
 
 @habitat.registry.register_dataset(name=NAME)
 class NoDataset(habitat.Dataset):
-    """A dataset that has nothing in it."""
+    """An empty dataset."""
 
     def __init__(self, config: Any = None) -> None:
         self.episodes: list[Any] = []
@@ -49,7 +49,7 @@ class NoDataset(habitat.Dataset):
 
 @habitat.registry.register_env(name=NAME)
 class Environment(gym.Env):
-    """`SyntheticEnv` with gym's interface of 2022, which habitat-lab has."""
+    """`SyntheticEnv` with the gym interface of 2022, which habitat-lab uses."""
 
     observation_space = spaces.Dict(
         {
@@ -62,14 +62,14 @@ class Environment(gym.Env):
     number_of_episodes = -1
 
     def __init__(self, config: Any, dataset: Any = None) -> None:
-        # habitat-lab counts its environments by adding their number to the seed.
+        # habitat-lab adds each environment's number to the seed.
         settings = _settings(config)
         number = config.seed - settings.seed
         self._env = core.SyntheticEnv(number, settings.seed, settings.variant)
         self._tally = Tally(settings, number)
 
     def seed(self, seed: int | None = None) -> None:
-        """Everything is seeded already."""
+        """Does nothing: the environment is seeded when it is created."""
 
     def reset(self, **kwargs: Any) -> dict[str, np.ndarray]:
         return self._env.reset()
@@ -81,7 +81,7 @@ class Environment(gym.Env):
 
 
 class SmallNet(Net):
-    """The shared network in front of habitat-baselines' LSTM, with the previous action."""
+    """The shared network before habitat-baselines' LSTM, with the previous action."""
 
     output_size = recurrent_hidden_size = LSTM
     perception_embedding_size = Features.width
@@ -115,7 +115,7 @@ class SmallNet(Net):
 
 @baseline_registry.register_policy(name=NAME)
 class SmallPolicy(NetPolicy):
-    """The network with habitat-baselines' Gaussian and value."""
+    """The network with habitat-baselines' Gaussian and value heads."""
 
     @classmethod
     def from_config(
@@ -126,7 +126,7 @@ class SmallPolicy(NetPolicy):
 
 
 class Timed:
-    """A trainer that leaves a mark whenever it has learned from a rollout."""
+    """Trainer that adds a mark after learning from each rollout."""
 
     marks: Marks
 
@@ -137,23 +137,23 @@ class Timed:
 
 
 class TimedVER(Timed, VERTrainer):
-    """Variable experience rollouts."""
+    """Timed trainer with variable experience rollouts."""
 
 
 class TimedDDPPO(Timed, PPOTrainer):
-    """DD-PPO, whose steps are in lock-step."""
+    """Timed trainer of DD-PPO, with steps in lock-step."""
 
 
 TRAINERS: dict[str, Any] = {"ver": TimedVER, "ddppo": TimedDDPPO}
 
 
 def _settings(config: Any) -> Settings:
-    """The settings, which travel where habitat-lab has the name of a gym environment."""
+    """Returns the settings, passed in habitat-lab's entry for the name of a gym environment."""
     return Settings.from_text(config.env_task_gym_id)
 
 
 def configuration(settings: Settings, trainer: str) -> Any:
-    """habitat-baselines' configuration, with its own defaults where nothing is said."""
+    """Returns habitat-baselines' configuration, with its own defaults for other entries."""
     config = OmegaConf.create(
         {
             "habitat": OmegaConf.structured(HabitatConfig),
@@ -166,14 +166,14 @@ def configuration(settings: Settings, trainer: str) -> Any:
     home.task = OmegaConf.structured(TaskConfig)
     home.dataset = OmegaConf.structured(DatasetConfig)
     home.dataset.type = NAME
-    # It insists on scenes to divide among the environments.
+    # habitat-baselines requires scenes to divide among the environments.
     home.dataset.content_scenes = [str(env) for env in range(settings.num_envs)]
     home.simulator.agents_order = ["main_agent"]
     base.trainer_name = trainer
     base.num_environments = settings.num_envs
     base.num_updates = settings.warm_up + settings.rollouts
     base.total_num_steps = -1.0
-    # Nothing is written but the log.
+    # Only the log is written.
     base.num_checkpoints, base.checkpoint_interval = -1, 1_000_000
     base.rl.preemption.save_resume_state_interval = 1_000_000
     base.tensorboard_dir = ""
@@ -195,7 +195,7 @@ def configuration(settings: Settings, trainer: str) -> Any:
 
 
 def main(settings: Settings, extra: dict[str, Any]) -> None:
-    """Trains for as long as the settings say."""
+    """Trains for the configured number of rollouts."""
     torch.set_num_threads(1)
     trainer = extra["trainer"]
     config = configuration(settings, trainer)

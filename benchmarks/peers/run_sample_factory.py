@@ -1,8 +1,8 @@
-"""Sample Factory 2.1 on the synthetic environment; run by the interpreter that has it.
+"""Sample Factory 2.1 on the synthetic environment; runs in that library's interpreter.
 
     python -m benchmarks.peers.run_sample_factory SETTINGS EXTRA
 
-SETTINGS is JSON of `settings.Settings`, EXTRA of options of Sample Factory's own.
+SETTINGS is JSON of `settings.Settings`, EXTRA is JSON of Sample Factory's own options.
 """
 
 import functools
@@ -30,7 +30,7 @@ ENV = "synthetic"
 
 
 class Environment(gymnasium.Env):
-    """`SyntheticEnv` with gymnasium's interface."""
+    """`SyntheticEnv` with the gymnasium interface."""
 
     observation_space = spaces.Dict(
         {
@@ -57,12 +57,12 @@ class Environment(gymnasium.Env):
 def make(
     settings: Settings, name: str, cfg: Any, env_config: Any, render_mode: str | None = None
 ) -> Environment:
-    """The environment of a worker, or any where only the spaces are wanted."""
+    """Creates the environment of a worker; without `env_config`, number 0 for its spaces."""
     return Environment(0 if env_config is None else env_config.worker_index, settings)
 
 
 class SmallEncoder(Encoder):
-    """The shared network in front of Sample Factory's LSTM."""
+    """The shared network before Sample Factory's LSTM."""
 
     def __init__(self, cfg: Any, obs_space: spaces.Dict) -> None:
         super().__init__(cfg)
@@ -76,7 +76,7 @@ class SmallEncoder(Encoder):
 
 
 class Stopwatch(AlgoObserver):
-    """Marks each iteration of the learner: all epochs over a rollout's worth of samples."""
+    """Adds a mark after each iteration of the learner: all epochs over one rollout of samples."""
 
     def __init__(self, marks: Marks) -> None:
         self._marks = marks
@@ -86,7 +86,7 @@ class Stopwatch(AlgoObserver):
 
 
 def options(settings: Settings) -> dict[str, Any]:
-    """Sample Factory's names for the settings."""
+    """Returns the settings under Sample Factory's names."""
     return {
         "env": ENV,
         "experiment": "run",
@@ -94,7 +94,7 @@ def options(settings: Settings) -> dict[str, Any]:
         "restart_behavior": "overwrite",
         "device": "cpu",
         "seed": settings.seed,
-        # Each environment in a process of its own, which leaves nothing to double-buffer.
+        # One environment per process, so that double buffering is not possible.
         "num_workers": settings.num_envs,
         "num_envs_per_worker": 1,
         "worker_num_splits": 1,
@@ -125,7 +125,7 @@ def options(settings: Settings) -> dict[str, Any]:
 
 
 def main(settings: Settings, extra: dict[str, Any]) -> None:
-    """Trains for as long as the settings say.
+    """Trains for the configured number of rollouts.
 
     Raises:
         SystemExit: the training failed.

@@ -1,8 +1,8 @@
-"""This package's own collectors, run and counted like the peers.
+"""tpsrl's own collectors, run and counted like the peers.
 
     python -m benchmarks.peers.run_tpsrl SETTINGS EXTRA
 
-SETTINGS is JSON of `settings.Settings`, EXTRA of what else the preset has: "collector".
+SETTINGS is JSON of `settings.Settings`, EXTRA is JSON of entries of the preset: "collector".
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from tpsrl.runtime import machine
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TallyVecEnvFactory:
-    """Of synthetic environments that keep a tally."""
+    """Factory of synthetic environments that count their steps."""
 
     settings: Settings
 
@@ -36,7 +36,7 @@ class TallyVecEnvFactory:
 
 
 class TallyVecEnv(SyntheticVecEnv):
-    """Synthetic environments that keep a tally."""
+    """Synthetic environments that count their steps."""
 
     def __init__(self, settings: Settings, env_ids: Sequence[int]) -> None:
         super().__init__(SyntheticVecEnvFactory(settings.variant, settings.seed), env_ids)
@@ -51,7 +51,7 @@ class TallyVecEnv(SyntheticVecEnv):
 
 
 def preset_of(settings: Settings) -> TrainSettings:
-    """The preset "synthetic" with the values that all peers have."""
+    """Returns the preset "synthetic" with the settings shared by all peers."""
     preset = config.load_preset("train", "synthetic", TrainSettings)
     ppo = dataclasses.replace(
         preset.ppo,
@@ -70,7 +70,7 @@ def preset_of(settings: Settings) -> TrainSettings:
 
 
 def main(settings: Settings, extra: dict[str, Any]) -> None:
-    """Collects and learns for as long as the settings say."""
+    """Collects and learns for the configured number of rollouts."""
     torch.set_num_threads(1)
     machine.keep_memory()
     preset, marks = preset_of(settings), Marks(settings)

@@ -1,4 +1,4 @@
-"""What every peer is run with, and how it says how fast it went. Needs no other package."""
+"""Settings shared by all peers, and measurement of their speed. Needs no other package."""
 
 import dataclasses
 import itertools
@@ -14,10 +14,10 @@ _TALLY, _ENTRY = "tally-", struct.Struct("qd")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Settings:
-    """Rollouts of `num_envs` x `num_steps` steps, each learned from before it counts.
+    """Rollouts of `num_envs` x `num_steps` steps; a rollout counts once it was learned from.
 
-    The learner's values are tpsrl's where all peers have them. `folder` is where a peer may leave
-    its files.
+    The learner's values are tpsrl's wherever all peers support them. `folder` is for a peer's
+    files.
     """
 
     folder: str = ""
@@ -28,7 +28,7 @@ class Settings:
     epochs: int = 2
     mini_batches: int = 2
     steps: int = 40_000
-    warm_up: int = 4  # rollouts before those that are timed
+    warm_up: int = 4  # rollouts before the timed ones
     learning_rate: float = 2.5e-4
     gamma: float = 0.99
     gae_lambda: float = 0.95
@@ -39,28 +39,28 @@ class Settings:
 
     @property
     def size(self) -> int:
-        """Steps of a rollout."""
+        """Steps per rollout."""
         return self.num_envs * self.num_steps
 
     @property
     def rollouts(self) -> int:
-        """How many are timed."""
+        """Number of timed rollouts."""
         return -(-self.steps // self.size)
 
     def to_text(self) -> str:
-        """JSON, for a command line."""
+        """Returns the settings as JSON, for a command line."""
         return json.dumps(dataclasses.asdict(self))
 
     @staticmethod
     def from_text(text: str) -> "Settings":
-        """The settings of `to_text`."""
+        """Restores the settings of `to_text`."""
         return Settings(**json.loads(text))
 
 
 class Tally:
-    """What one environment has gone through, kept in a file that others read while it runs.
+    """Step counter of one environment, in a file that other processes read while it runs.
 
-    Libraries count samples each in its own way; this counts the steps that were made.
+    Libraries count samples in different ways; this class counts the steps actually made.
     """
 
     def __init__(self, settings: Settings, number: int) -> None:
@@ -71,15 +71,19 @@ class Tally:
         self._steps = 0
 
     def add(self, drawn_s: float) -> None:
-        """One more step; how long all so far and the resets were to take, in seconds."""
+        """Counts one step.
+
+        Args:
+            drawn_s: planned total duration of all steps and resets so far, in seconds
+        """
         self._steps += 1
         self._memory[:] = _ENTRY.pack(self._steps, drawn_s)
 
 
 class Marks:
-    """The times at which a peer had learned from a rollout, in a file that is read by another.
+    """Times at which a peer had learned from a rollout, in a file that another process reads.
 
-    With each goes what every environment had gone through by then.
+    Each entry also has the tally of every environment at that time.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -87,7 +91,7 @@ class Marks:
         self._path.write_text("")
 
     def add(self) -> None:
-        """One more rollout was learned from."""
+        """Adds an entry for a rollout that was learned from."""
         folder = Path(self._settings.folder)
         entries = [
             _ENTRY.unpack((folder / f"{_TALLY}{number}").read_bytes())
@@ -98,17 +102,18 @@ class Marks:
 
 
 def marks_path(settings: Settings) -> Path:
-    """Where the marks of a run are."""
+    """Returns the path of a run's marks."""
     return Path(settings.folder) / "marks.jsonl"
 
 
 def rates(settings: Settings) -> dict[str, Any]:
-    """Samples per second of a run after its warm-up, learning included: JSON types.
+    """Returns a run's samples per second after its warm-up, learning included: JSON types.
 
-    "mean" is over all timed rollouts, "max" that of the best one, which may be above what the
-    environments give where learning goes on at the same time: it can have fallen behind before.
-    "env_steps_per_s" is what the environments themselves counted in that time, whether learned from
-    or not, "env_steps" of each, and "ceiling" how many they would have made if none ever waited.
+    "mean" is over all timed rollouts, "max" is that of the fastest one. If learning overlaps with
+    collection, "max" can exceed the environments' speed, since the learner may have fallen behind
+    before. "env_steps_per_s" is the environments' own count in that time, whether learned from or
+    not, "env_steps" is the count of each environment, and "ceiling" the steps per second that they
+    would have made if they had never waited.
 
     Raises:
         ValueError: the run ended too early.

@@ -1,9 +1,9 @@
 """Stand-ins for modules that habitat-baselines imports and a gym environment does not need.
 
-habitat-lab imports its simulator wherever it is installed without asking whether it will be used.
-Under `install` such modules import as ones that have every name: a name that begins with a capital
-is an empty class, any other a function that does nothing. Neither does any work in a training on
-another environment.
+habitat-lab imports its simulator whenever it is installed, even if it is not used. After `install`,
+these modules can be imported and have every name: a name with an initial capital is an empty class,
+any other an object that does nothing. No stand-in does any work in a training on another
+environment.
 """
 
 import importlib.abc
@@ -26,14 +26,14 @@ NAMES = (
 
 
 class _Kind(type):
-    """Classes that have every attribute."""
+    """Metaclass of classes that have every attribute."""
 
     def __getattr__(cls, name: str) -> Any:
         return _something(name)
 
 
 class _Anything(metaclass=_Kind):
-    """An object that has every attribute; called as a decorator, it changes nothing."""
+    """Object that has every attribute; called as a decorator, it returns the function unchanged."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         pass
@@ -46,14 +46,14 @@ class _Anything(metaclass=_Kind):
 
 
 def _something(name: str) -> Any:
-    """What an unknown name stands for."""
+    """Returns the stand-in for an unknown name."""
     if name.startswith("__"):
         raise AttributeError(name)
     return _Kind(name, (_Anything,), {}) if name[:1].isupper() else _Anything()
 
 
 class _StandIn(types.ModuleType):
-    """A module of which every part can be imported."""
+    """Module from which every name can be imported."""
 
     def __getattr__(self, name: str) -> Any:
         return _something(name)
@@ -75,6 +75,6 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def install() -> None:
-    """Makes the stand-ins importable in this process, after everything that is installed."""
+    """Makes the stand-ins importable in this process; installed modules take precedence."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.append(_Finder())

@@ -1,1 +1,1 @@
-"""Training on many ranks: rules of preemption, measured on this machine and simulated beyond it."""
+"""Training on many ranks: preemption rules, measured on this machine and simulated beyond it."""

@@ -2,11 +2,11 @@
 
     python -m benchmarks.scaling [ranks=5] [slow=4] [rules=none,60%,...] [key=value ...]
 
-Several ranks collect and learn together on this machine, the last of them slowly, in environments
-that only wait, under one rule of preemption after the other. Prints fresh samples per second,
-simulates the same ranks by discrete events, and compares. Then simulates up to 256 GPUs: such
-ranks, and the benchmarks of the DD-PPO and VER papers beside their figures. Writes scale.json and
-scale.png.
+Several ranks collect and learn together on this machine, under one preemption rule after another.
+Their environments only wait, and the last rank is slow. Prints fresh samples per second, and
+compares them with a discrete-event simulation of the same ranks. Then simulates up to 256 GPUs:
+more ranks of this kind, and the benchmarks of the DD-PPO and VER papers next to their results.
+Writes scale.json and scale.png.
 """
 
 import dataclasses
@@ -30,12 +30,12 @@ _TINY = PolicySettings(encoder="state", lstm_layers=1, lstm_width=32, state_widt
 _MINIBATCHES = 2
 _MOST_ROLLOUTS = 100_000
 _LONGEST_ROLLOUT = 10_000  # steps
-_RANK_BYTES, _WORKER_BYTES = 100e6, 10e6  # that a process takes at least
+_RANK_BYTES, _WORKER_BYTES = 100e6, 10e6  # minimum per process
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ScalingSettings:
-    """Which ranks to measure, and how many to simulate."""
+    """Settings of the measurement and of the simulation."""
 
     ranks: int = config.option(
         5, "on this machine; 0: only simulate", minimum=0, maximum=config.MOST_PROCESSES
@@ -63,7 +63,7 @@ class ScalingSettings:
 
 
 def main(words: Sequence[str]) -> None:
-    """Measures, simulates, prints and writes."""
+    """Measures, simulates, prints and writes the results."""
     settings = config.load(ScalingSettings, config.parse(words))
     names = settings.rules.split(",")
     for name in names:
@@ -106,7 +106,7 @@ def main(words: Sequence[str]) -> None:
 
 
 def _check_ranks(settings: ScalingSettings) -> None:
-    """Refuses ranks that measure nothing, or for which this machine has no room.
+    """Checks that the ranks can be measured and fit this machine.
 
     Raises:
         UserError: names the field.
@@ -123,7 +123,7 @@ def _check_ranks(settings: ScalingSettings) -> None:
             f"num_steps: a rollout of {steps} step is less than {_MINIBATCHES} mini-batches; "
             f"nearest: {_MINIBATCHES}"
         )
-    # A worker for each environment, and the rank itself.
+    # One worker per environment, plus the rank itself.
     most = config.MOST_PROCESSES // settings.ranks - 1
     if settings.num_envs > most and most > 0:
         raise UserError(
@@ -145,7 +145,7 @@ def _check_ranks(settings: ScalingSettings) -> None:
 
 
 def _train(settings: ScalingSettings) -> TrainSettings:
-    """Small enough that a few cores serve many ranks."""
+    """Returns training settings small enough for a few cores to run many ranks."""
     base = TrainSettings()
     return dataclasses.replace(
         base,
@@ -181,7 +181,7 @@ def _table(title: str, *columns: str) -> Any:
 
 
 def _measured(report: dict[str, Any]) -> Any:
-    """Ranks of this machine: measured and simulated."""
+    """Returns a table of this machine's ranks: measured and simulated."""
     measured, simulated = report["measured"], report["simulated"]["rates"]
     title = (
         f"{measured['ranks']} ranks on {report['settings']['cores']} cores, the last "
@@ -207,7 +207,7 @@ def _measured(report: dict[str, Any]) -> Any:
 
 
 def _sweeps(title: str, rows: dict[str, Any], paper: dict[str, float] | None = None) -> Any:
-    """Times the speed of one rank."""
+    """Returns a table of speeds as multiples of one rank's."""
     sizes = next(iter(rows.values()))["ranks"]
     table = _table(title, *(str(size) for size in sizes))
     for name, row in rows.items():
@@ -219,7 +219,7 @@ def _sweeps(title: str, rows: dict[str, Any], paper: dict[str, float] | None = N
 
 
 def _ver(rows: dict[str, Any]) -> Any:
-    """Table 1 of the VER paper beside the simulation: times the speed of one GPU."""
+    """Returns a table of the VER paper's table 1 and the simulation, as multiples of one GPU."""
     sizes = next(iter(rows.values()))["ranks"]
     heads = (f"{who}\n{size}" for size in sizes for who in ("simulated", "paper"))
     table = _table("VER's table 1: samples/s on one GPU, then times that", *heads)

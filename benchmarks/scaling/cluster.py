@@ -1,9 +1,9 @@
-"""Ranks that collect and learn together, as a simulation of discrete events; nothing is learned.
+"""Discrete-event simulation of ranks that collect and learn together, without real learning.
 
-Each rank has environments whose steps take given times, and one who chooses actions for all that
-are ready, as the collectors `sync`, `nover` and `ver` do. When a rank stops is up to a rule of
-preemption, the very ones of `tpsrl.rl.collection.preemption`. Then all learn, and each mini-batch
-waits for the slowest and for the gradients to be averaged.
+The steps of each rank's environments take given times, and the rank chooses actions for all
+environments that are ready, like the collectors `sync`, `nover` and `ver`. A preemption rule, with
+the code of `tpsrl.rl.collection.preemption`, decides when a rank stops. Then all ranks learn; each
+mini-batch waits for the slowest rank and for the averaging of gradients.
 """
 
 import dataclasses
@@ -19,29 +19,29 @@ from tpsrl.runtime.compiled import njit
 
 COLLECTORS = ("sync", "nover", "ver")
 _SYNC, _NOVER, _VER = range(len(COLLECTORS))
-_WAITS = -1.0  # of an environment: ready for an action, no step under way
+_WAITS = -1.0  # environment without a step in flight
 _NEVER = math.inf
-_JITTER_STREAM = 11  # apart from the draws of steps
+_JITTER_STREAM = 11  # random stream separate from that of the steps
 
-Durations = Callable[[int, int], np.ndarray]  # (rank, seed) -> (num_envs, k), s; k-th is repeated
+Durations = Callable[[int, int], np.ndarray]  # (rank, seed) -> (num_envs, k), s; repeats after k
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AllReduce:
-    """How long gradients take to be averaged: a tree's latency, and a ring's bytes.
+    """Time to average gradients: latency of a tree plus bytes of a ring.
 
-    A ring of n ranks sends 2 (n - 1) / n times the gradient through its slowest link (Patarasuk
-    and Yuan, 2009).
+    A ring of n ranks sends 2 (n - 1) / n times the gradient through its slowest link (Patarasuk and
+    Yuan, 2009).
     """
 
-    latency_s: float = 0.0  # of one message, of which there are 2 log2(n) one after the other
+    latency_s: float = 0.0  # per message; 2 log2(n) messages are sequential
     gradient_bytes: float = 0.0
-    bytes_per_s: float = math.inf  # of the link between two ranks of a machine
+    bytes_per_s: float = math.inf  # link between two ranks of a machine
     ranks_of_machine: int = 8
-    network_bytes_per_s: float = math.inf  # of the link between two machines
+    network_bytes_per_s: float = math.inf  # link between two machines
 
     def seconds(self, ranks: int) -> float:
-        """For so many ranks."""
+        """Returns the time (s) for this number of ranks."""
         if ranks == 1:
             return 0.0
         link = self.bytes_per_s
@@ -53,20 +53,20 @@ class AllReduce:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Workload:
-    """What ranks do.
+    """Work of each rank.
 
     Attributes:
-        durations: how long the steps of a rank's environments take
+        durations: durations of the steps of a rank's environments
         collector: "sync", "nover" or "ver"
-        num_envs: of a rank, N
-        num_steps: T; a whole rollout has N x T steps
-        inference_s: to choose actions, and so much more for each environment
-        inference_each_s: that
-        minibatches: of all epochs
-        minibatch_s: to learn from one
+        num_envs: N, environments per rank
+        num_steps: T; a complete rollout has N x T steps
+        inference_s: time of one inference
+        inference_each_s: additional time of an inference per environment
+        minibatches: mini-batches of all epochs
+        minibatch_s: time to learn from a mini-batch
         minibatch_sigma: standard deviation of its logarithm, drawn for each rank and mini-batch
-        all_reduce: of gradients, once for each mini-batch
-        refill: whether as much is learned from a rollout that was cut short as from a whole one
+        all_reduce: averaging of gradients, once per mini-batch
+        refill: whether a preempted rollout is filled up to the size of a complete one for learning
     """
 
     durations: Durations
@@ -84,7 +84,7 @@ class Workload:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Course:
-    """What came of each iteration (k,): fresh steps of all ranks, and seconds."""
+    """Results of each iteration (k,): fresh steps of all ranks, and seconds."""
 
     steps: np.ndarray
     seconds: np.ndarray
@@ -92,22 +92,22 @@ class Course:
     learning_s: np.ndarray
 
     def rate(self, skip: int = 0) -> float:
-        """Steps a second, the first `skip` iterations not counted."""
+        """Returns the steps per second, without the first `skip` iterations."""
         return float(self.steps[skip:].sum() / self.seconds[skip:].sum())
 
 
 class Cluster:
-    """So many ranks with a workload.
+    """Ranks with the same workload.
 
     Args:
-        work: of each
-        ranks: how many
-        rule: when those that collect slowly stop
-        seed: of what steps and mini-batches take; the first ranks of a larger cluster are those of
-            a smaller one
+        work: workload of each rank
+        ranks: number of ranks
+        rule: preemption rule of slow ranks
+        seed: seed of the durations of steps and mini-batches; the first ranks of a larger cluster
+            equal those of a smaller one
 
     Raises:
-        UserError: the collector is none of `COLLECTORS`.
+        UserError: the collector is not in `COLLECTORS`.
     """
 
     def __init__(self, work: Workload, ranks: int, rule: PreemptionSettings, seed: int = 0) -> None:
@@ -125,12 +125,12 @@ class Cluster:
         self._learning_s: float | None = None
 
     def run(self, iterations: int) -> Course:
-        """Goes on for so many rollouts."""
+        """Simulates further rollouts."""
         rows = [self._iteration() for _ in range(iterations)]
         return Course(*(np.array(column) for column in zip(*rows, strict=True)))
 
     def _iteration(self) -> tuple[int, float, float, float]:
-        """Steps, seconds in all, seconds of collecting and of learning."""
+        """Returns steps, total seconds, seconds of collecting and of learning."""
         found = self._collect()
         collecting = max(each.end for each in found)
         learning = self._learn([each.count for each in found])
@@ -146,7 +146,7 @@ class Cluster:
         return sum(each.count for each in found), collecting + learning, collecting, learning
 
     def _collect(self) -> list["_Collected"]:
-        """What each rank collects until it is whole or stopped."""
+        """Returns the steps that each rank collects until its rollout is complete or preempted."""
         tried = [rank.foresee(self._work, self._mode, self._size) for rank in self._ranks]
         stop = self._stop(tried)
         found = []
@@ -160,7 +160,7 @@ class Cluster:
         return found
 
     def _stop(self, tried: Sequence["_Collected"]) -> float:
-        """When ranks are told to stop, if all would otherwise collect whole rollouts."""
+        """Returns when ranks are preempted, given the complete rollouts that they would collect."""
         if len(tried) == 1 or self._rule.rule == "none":
             return _NEVER
         if self._rule.rule == "share":
@@ -174,7 +174,7 @@ class Cluster:
         return float(when[min(self._wanted, len(when)) - 1])
 
     def _marginal(self, tried: Sequence["_Collected"], when: np.ndarray) -> float:
-        """When the rule `marginal` stops them, by the times (k,) at which steps come."""
+        """Returns when the rule `marginal` preempts, given the times (k,) at which steps end."""
         if self._learning_s is None:
             return _NEVER
         enough = max(float(np.sort(whole.ready)[self._least - 1]) for whole in tried)
@@ -185,7 +185,7 @@ class Cluster:
         return float(when[np.argmax(stops)]) if stops.any() else _NEVER
 
     def _learn(self, counts: Sequence[int]) -> float:
-        """Seconds that all learn for."""
+        """Returns the seconds for which all ranks learn."""
         work = self._work
         share = np.ones(len(counts)) if work.refill else np.array(counts) / self._size
         jitter = [
@@ -198,15 +198,15 @@ class Cluster:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Collected:
-    """What a rank collects: its steps (n,) in order, and how its environments stand afterwards."""
+    """A rank's collected steps (n,) in order, and the state of its environments afterwards."""
 
     env: np.ndarray
     took: np.ndarray  # s
     ready: np.ndarray  # s from the beginning
     end: float
-    steps: np.ndarray  # (num_envs,) that each has taken in all
-    left: np.ndarray  # (num_envs,) of the one under way, s, or `_WAITS`
-    whole: np.ndarray  # (num_envs,) how long that one takes in all, s
+    steps: np.ndarray  # (num_envs,) steps of each environment so far
+    left: np.ndarray  # (num_envs,) remaining time of the step in flight, s, or `_WAITS`
+    whole: np.ndarray  # (num_envs,) total duration of that step, s
 
     @property
     def count(self) -> int:
@@ -214,7 +214,7 @@ class _Collected:
 
 
 class _Rank:
-    """The environments of a rank, between two rollouts."""
+    """A rank's environments between two rollouts."""
 
     def __init__(self, durations: np.ndarray) -> None:
         self._durations = np.ascontiguousarray(durations, np.float64)
@@ -225,7 +225,7 @@ class _Rank:
     def foresee(
         self, work: Workload, mode: int, size: int, stop: float = _NEVER, least: int = 0
     ) -> _Collected:
-        """What it collects, if it is told to stop then, and has at least so many steps."""
+        """Simulates a rollout that is preempted at `stop` but has at least `least` steps."""
         steps, left, whole = self._steps.copy(), self._left.copy(), self._whole.copy()
         env, took, ready = np.zeros(size, np.int64), np.zeros(size), np.zeros(size)
         count, end = _collect(
@@ -235,12 +235,12 @@ class _Rank:
         return _Collected(env[:count], took[:count], ready[:count], end, steps, left, whole)
 
     def keep(self, collected: _Collected) -> _Collected:
-        """That is what has happened."""
+        """Makes the state after a simulated rollout the current state."""
         self._steps, self._left, self._whole = collected.steps, collected.left, collected.whole
         return collected
 
     def wait(self, seconds: float) -> None:
-        """Steps that are under way go on meanwhile."""
+        """Lets time pass; steps in flight continue."""
         under_way = self._left >= 0.0
         self._left[under_way] = np.maximum(self._left[under_way] - seconds, 0.0)
 
@@ -261,17 +261,17 @@ def _collect(
     stop: float,
     least: int,
 ) -> tuple[int, float]:
-    """One rollout of a rank: how many steps it has, and when it ends.
+    """Simulates one rollout of a rank; returns its number of steps and its end.
 
     `steps`, `left` and `whole` (num_envs,) are those of `_Collected` and are changed; `env`, `took`
     and `ready` (size,) are filled.
     """
     num_envs, drawn = durations.shape
     size = len(env)
-    finish = np.full(num_envs, math.inf)  # of a step under way
-    asks = np.zeros(num_envs, np.bool_)  # an action may be chosen for it
-    chosen = np.zeros(num_envs, np.bool_)  # that is being done
-    given = np.zeros(num_envs, np.int64)  # steps of this rollout
+    finish = np.full(num_envs, math.inf)  # end of a step in flight
+    asks = np.zeros(num_envs, np.bool_)  # ready for an action
+    chosen = np.zeros(num_envs, np.bool_)  # action is being chosen
+    given = np.zeros(num_envs, np.int64)  # steps in this rollout
     for e in range(num_envs):
         if left[e] >= 0.0:
             finish[e] = left[e]
@@ -283,7 +283,7 @@ def _collect(
         for e in range(num_envs):
             asking += asks[e]
             acting += chosen[e] or finish[e] < math.inf
-        # In lock-step all act together; otherwise those that are ready.
+        # In lock-step all environments act together; otherwise those that are ready.
         if choosing == math.inf and asking > 0 and (mode != 0 or acting == 0):
             if mode == 0 and count >= least and now >= stop:
                 break
@@ -298,7 +298,7 @@ def _collect(
                 until = finish[e]
                 first = e
         if until == math.inf:
-            break  # nothing is under way, and each has its steps
+            break  # no step is in flight, and each environment has its steps
         if mode != 0 and count >= least and until > stop:
             now = max(now, stop)
             break
@@ -321,7 +321,7 @@ def _collect(
             asks[first] = mode == 2 or given[first] < num_steps
     for e in range(num_envs):
         if chosen[e]:
-            # Its action is about to be known, and it goes on while there is learning.
+            # Its action is about to be chosen, and its step continues during learning.
             whole[e] = durations[e, steps[e] % drawn]
             finish[e] = choosing + whole[e]
         left[e] = finish[e] - now if finish[e] < math.inf else -1.0

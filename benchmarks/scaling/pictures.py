@@ -1,4 +1,4 @@
-"""Pictures of benchmarks of several ranks."""
+"""Figures of benchmarks with several ranks."""
 
 from pathlib import Path
 
@@ -9,9 +9,9 @@ from tpsrl.runtime import files
 
 
 def draw_scaling(report: Json, path: Path) -> None:
-    """What each GPU still gives where there are more, a panel for each workload.
+    """Draws the speed per GPU over the number of GPUs, one panel per workload.
 
-    It is figure 4 of DD-PPO divided by the number of GPUs.
+    This is figure 4 of DD-PPO divided by the number of GPUs.
     """
     from matplotlib.figure import Figure
 

@@ -1,7 +1,7 @@
-"""Real ranks on this machine that collect and learn together, one rule of preemption after another.
+"""Real ranks on this machine that collect and learn together, one preemption rule after another.
 
-Their environments only wait (`tpsrl.rl.bench.synthetic_env`), so that a few cores serve many, and
-the last rank's take so many times as long.
+Their environments only wait (`tpsrl.rl.bench.synthetic_env`), so that a few cores run many ranks.
+The steps of the last rank take `slow` times as long.
 """
 
 import contextlib
@@ -36,10 +36,10 @@ _ALL_REDUCES = 10
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RankPlan:
-    """How many ranks, how slow the last one is, and how long to measure.
+    """Number of ranks, slowness of the last one, and length of the measurement.
 
-    Each rule has `turns` of `rollouts` that count. `warm_up` rollouts before the first turn do not,
-    nor does the first of each, by which the rule `optimal` plans the next.
+    Each rule has `turns` of `rollouts` that count. Not counted are `warm_up` rollouts before the
+    first turn, and the first rollout of each turn, from which the rule `optimal` plans the next.
     """
 
     ranks: int = 5
@@ -57,11 +57,11 @@ def measure(
     plan: RankPlan,
     say: Callable[[str], None] = lambda line: None,
 ) -> Json:
-    """Fresh samples per second by rule, of all ranks together, learning included; JSON types.
+    """Measures fresh samples per second of all ranks by rule, learning included; JSON types.
 
-    Of each rule: "samples_per_s"; the "shares" of a whole rollout that each rank collected on
-    average; "learning_s" of an update without waiting for others; "inference_s" of a rollout. And
-    "all_reduce_s", what averaging the gradients takes when nobody is late.
+    For each rule: "samples_per_s"; the mean "shares" of a complete rollout that each rank
+    collected; "learning_s" of an update without waiting for others; "inference_s" of a rollout. For
+    all: "all_reduce_s", the time to average gradients when no rank is late.
 
     Raises:
         RunError: a rank failed.
@@ -81,7 +81,7 @@ def measure(
 
 
 def _wait(processes: Sequence[SpawnProcess], folder: Path, say: Callable[[str], None]) -> None:
-    """Until all are done."""
+    """Waits until all ranks are done."""
     shown = ""
     while any(process.is_alive() for process in processes):
         for rank, process in enumerate(processes):
@@ -100,7 +100,7 @@ def _wait(processes: Sequence[SpawnProcess], folder: Path, say: Callable[[str], 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Work:
-    """What each rank does."""
+    """Work of each rank."""
 
     settings: TrainSettings
     rules: dict[str, PreemptionSettings]
@@ -109,7 +109,7 @@ class _Work:
     folder: str
 
     def run(self, rank: int) -> None:
-        """In a process of its own."""
+        """Runs a rank in its own process."""
         end_with_parent()
         torch.set_num_threads(1)
         os.environ |= {
@@ -124,7 +124,7 @@ class _Work:
             stack.callback(groups.leave)
             found = self._measure(group, stack)
             (Path(self.folder) / str(rank)).write_bytes(pickle.dumps(found))
-            group.any(False)  # nobody leaves before the last one is done
+            group.any(False)  # no rank leaves before the last one is done
 
     def _measure(self, group: Group, stack: contextlib.ExitStack) -> Json:
         plan, own = self.plan, self.settings
@@ -151,7 +151,7 @@ class _Work:
 
 
 class _Turns:
-    """Preemption by one rule after the other: that of `rule`, a name."""
+    """Preemption by the rule with the name `rule`, which may be changed."""
 
     def __init__(self, group: Group, rules: dict[str, PreemptionSettings], size: int) -> None:
         self._rules = {name: preemption.make(group, rule, size) for name, rule in rules.items()}
@@ -171,19 +171,19 @@ class _Turns:
 
 
 class _Runner:
-    """What a rank learns with, whatever the rule."""
+    """Learner of a rank, independent of the rule."""
 
     def __init__(self, made: Assembly, settings: TrainSettings, group: Group) -> None:
         self._made, self._settings, self._group = made, settings, group
         self._version = 0
 
     def turn(self, rollouts: int) -> list[Json]:
-        """So many rollouts that count, after one that plans for them and does not."""
+        """Runs one rollout that does not count, to plan the next, then `rollouts` that count."""
         return [self._round() for _ in range(rollouts + 1)][1:]
 
     def _round(self) -> Json:
         made, settings = self._made, self._settings
-        self._group.any(False)  # so that all begin together
+        self._group.any(False)  # so that all ranks begin together
         begun = time.perf_counter()
         found = made.collector.collect(made.policy, made.rollouts, self._version, ahead=False)
         collected = time.perf_counter()
@@ -202,7 +202,7 @@ class _Runner:
 
 
 def _all_reduce(group: Group, made: Assembly) -> float:
-    """Seconds that it takes to average a gradient."""
+    """Returns the seconds to average a gradient."""
     parts = [torch.zeros_like(p) for p in made.policy.parameters() if p.requires_grad]
     group.average(parts, 1.0)
     begun = time.perf_counter()
@@ -212,7 +212,7 @@ def _all_reduce(group: Group, made: Assembly) -> float:
 
 
 def _report(told: Sequence[Json], settings: TrainSettings, plan: RankPlan) -> Json:
-    """What all ranks have measured, put together."""
+    """Merges the measurements of all ranks."""
     size = settings.num_envs * settings.num_steps
     found: Json = {}
     for name in told[0]["rules"]:

@@ -1,7 +1,7 @@
-"""Scaling over GPUs: the settings of the DD-PPO and VER papers, simulated, beside their figures.
+"""Simulated scaling over GPUs in the settings of the DD-PPO and VER papers, with their results.
 
 DD-PPO: Wijmans et al., ICLR 2020, section 5 and appendix D. VER: Wijmans et al., NeurIPS 2022,
-table 1 and appendix D. What the papers do not say is assumed, and says so where it stands.
+table 1 and appendix D. Values that the papers do not give are assumed and marked as such.
 """
 
 import dataclasses
@@ -23,27 +23,28 @@ RULES = {
     "optimal": PreemptionSettings("optimal"),
     "marginal": PreemptionSettings("marginal"),
 }
-_DRAWN = 4096  # steps of an environment, after which they come again
-_ROLLOUTS, _SKIPPED = 14, 2  # of ranks like those of this machine
-_ALONE = 32  # clusters of a single rank, whose mean rate the others are held against
+_DRAWN = 4096  # steps of an environment before they repeat
+_ROLLOUTS, _SKIPPED = 14, 2  # for ranks like those of this machine
+_ALONE = 32  # single-rank clusters, whose mean rate is the reference
 
-# Assumed: one V100's half-width ResNet50 takes so long for the actions of 4 environments, and for a
-# mini-batch of 256 frames, as follows from the VER paper's 150 ms for 1024 frames of a ResNet18.
+# Assumed: times of a half-width ResNet50 on one V100 for the actions of 4 environments, and for a
+# mini-batch of 256 frames, derived from the VER paper's 150 ms for 1024 frames of a ResNet18.
 _RESNET50_S, _RESNET50_256_S = 9e-3, 86e-3
-# Assumed: a scene of Gibson takes 9 ms a step, give or take 12%. With the above that makes 160
-# steps a second and GPU; the paper's 2.5 billion in 2.75 days by 64 GPUs are 164.
+# Assumed: a step in a Gibson scene takes 9 ms, with a standard deviation of 12%. With the times
+# above that gives 160 steps per second and GPU; the paper's 2.5 billion in 2.75 days on 64 GPUs
+# are 164.
 _GIBSON_S, _GIBSON_SIGMA, _STEP_SIGMA = 9e-3, 0.12, 0.2
-# Assumed: a scene of Matterport3D takes twice as long, within a factor of 2.7 in 19 of 20 scenes.
+# Assumed: a step in Matterport3D takes twice as long, within a factor of 2.7 in 19 of 20 scenes.
 # (There are 72 scenes of Gibson and 90 of Matterport3D; their files differ by a factor of 60.)
 _MP3D_FACTOR, _MP3D_SIGMA, _MP3D_SHARE = 2.0, 0.5, 90 / 162
-# 10 million parameters; the one number that was fitted, to 7.3 times a GPU's speed on 8 of them.
+# 10 million parameters. The only fitted value here: 8 GPUs give 7.3 times the speed of one.
 _DDPPO_LINK = AllReduce(
     latency_s=50e-6, gradient_bytes=40e6, bytes_per_s=1.25e9, network_bytes_per_s=1.25e9
 )
 _MINIBATCH_SIGMA = 0.05  # assumed
 
-# Fitted to the three mean rates of table 1 on one GPU (174, 327, 428): what is then said of more
-# GPUs is not. A home's steps take a factor of its own, drawn anew with each episode.
+# Fitted to the three mean rates of table 1 on one GPU (174, 327, 428); the rates of more GPUs are
+# predictions. Each home's step times have a factor that is drawn for each episode.
 _HAB_S, _HAB_SIGMA, _HAB_RESET_S, _HAB_EPISODE = 9.6e-3, 0.5, 0.4, (100, 200)
 _RESNET18_S, _RESNET18_EACH_S, _RESNET18_1024_S = 8e-3, 5e-4, 0.15
 _VER_LINK = dataclasses.replace(_DDPPO_LINK, gradient_bytes=32e6)
@@ -53,8 +54,11 @@ _VER_LINK = dataclasses.replace(_DDPPO_LINK, gradient_bytes=32e6)
 class Sweep:
     """Clusters of growing size with one workload and one rule.
 
-    `speedup` (k,) is the rate of `ranks` (k,) over that of one rank, `alone` (steps a second); the
-    least and greatest over seeds are `low` and `high`.
+    Attributes:
+        ranks: (k,) numbers of ranks
+        alone: rate of one rank (steps per second)
+        speedup: (k,) mean rate over that of one rank
+        low, high: (k,) minimum and maximum of the speedup over seeds
     """
 
     ranks: list[int]
@@ -72,7 +76,7 @@ def sweep(
     skip: int = 5,
     seeds: int = 3,
 ) -> Sweep:
-    """Simulates clusters; of each the first `skip` of the iterations do not count (appendix D)."""
+    """Simulates clusters, without counting the first `skip` iterations of each (appendix D)."""
     alone = float(
         np.mean(
             [
@@ -95,9 +99,10 @@ def sweep(
 
 
 def ddppo(heterogeneous: bool) -> Workload:
-    """The DD-PPO paper's benchmark: 4 environments in lock-step, 128 steps, 2 x 2 mini-batches.
+    """Returns the DD-PPO paper's benchmark.
 
-    Each environment stays in one scene, of Gibson, or of Gibson and Matterport3D.
+    It has 4 environments in lock-step, 128 steps and 2 x 2 mini-batches. Each environment stays in
+    one scene, of Gibson, or of Gibson and Matterport3D if `heterogeneous`.
     """
 
     def scene(rng: np.random.Generator) -> float:
@@ -121,7 +126,7 @@ def ddppo(heterogeneous: bool) -> Workload:
 
 
 def ver(collector: str) -> Workload:
-    """The VER paper's table 1: 16 homes, 128 steps, 3 x 2 mini-batches of 1024 frames."""
+    """Returns the VER paper's table 1: 16 homes, 128 steps, 3 x 2 mini-batches of 1024 frames."""
 
     def home(rng: np.random.Generator) -> float:
         return math.exp(_HAB_SIGMA * rng.standard_normal())
@@ -148,14 +153,15 @@ def drawn(
     episode: tuple[int, int] | None = None,
     reset_s: float = 0.0,
 ) -> Durations:
-    """Durations of steps, log-normal around `step_s` times a scene's factor.
+    """Returns step durations, log-normal around `step_s` times a scene's factor.
 
     Args:
-        num_envs: of a rank
-        step_s: the median where the factor is 1
+        num_envs: environments per rank
+        step_s: median duration for a factor of 1
         scene: draws a factor
-        episode: least and greatest number of steps with one factor; None: one for good
-        reset_s: that the last step of an episode takes longer, times the factor
+        episode: minimum and maximum number of steps with the same factor; None: one factor for all
+            steps
+        reset_s: additional duration of an episode's last step, times the factor
     """
 
     def durations(rank: int, seed: int) -> np.ndarray:
@@ -176,7 +182,7 @@ def drawn(
 
 
 def slow_ones(durations: Durations, factor: float, every: int) -> Durations:
-    """The same, but every so many-th rank, the last of each group, takes `factor` times as long."""
+    """Returns durations in which the last of every `every` ranks is `factor` times slower."""
 
     def slowed(rank: int, seed: int) -> np.ndarray:
         return durations(rank, seed) * (factor if rank % every == every - 1 else 1.0)
@@ -184,7 +190,7 @@ def slow_ones(durations: Durations, factor: float, every: int) -> Durations:
     return slowed
 
 
-# What the papers report: (workload, rule, ranks) -> times the speed of one rank.
+# Results of the papers by ranks: DD-PPO's speedup over one rank, VER's samples per second.
 _DDPPO_PAPER = {8: 7.3, 128: 107.0, 256: 196.0}
 _VER_PAPER = {  # table 1, means
     "sync": {1: 174, 2: 283, 4: 468, 8: 1066},
@@ -196,7 +202,11 @@ _VER_PAPER = {  # table 1, means
 def of_papers(
     most: int = 256, seeds: int = 3, say: Callable[[str], None] = lambda line: None
 ) -> Json:
-    """Both papers' benchmarks up to so many GPUs, with what they report; JSON types."""
+    """Simulates both papers' benchmarks on up to `most` GPUs, next to the papers' results.
+
+    Returns:
+        JSON types.
+    """
     ranks = [n for n in (1, 2, 4, 8, 16, 32, 64, 128, 256) if n <= most]
     found: Json = {"ddppo": {}, "ver": {}}
     for name in ("homogeneous", "heterogeneous"):
@@ -210,7 +220,7 @@ def of_papers(
     few = [n for n in ranks if n <= 8]
     for collector, paper in _VER_PAPER.items():
         say(f"VER's table 1, {collector}")
-        # As in habitat-baselines, which the paper's numbers are from.
+        # As in habitat-baselines, which gave the paper's numbers.
         settings = RULES["60%" if collector == "sync" else "optimal"]
         row = dataclasses.asdict(sweep(ver(collector), settings, few, seeds=seeds))
         row["paper"] = {str(n): rate for n, rate in paper.items()}
@@ -225,11 +235,11 @@ def of_ranks(
     seeds: int = 3,
     most: int = 256,
 ) -> Json:
-    """The ranks that `benchmarks.scaling.ranks.measure` has measured, simulated; JSON types.
+    """Simulates the ranks measured by `benchmarks.scaling.ranks.measure`; returns JSON types.
 
-    Their environments' durations are the very ones; learning and inference take what was measured.
-    "rates" has the same ranks by rule, in steps a second; "growing" more and more of them, of which
-    as large a share is slow, as sweeps.
+    The environments have the same durations; learning and inference take the measured times.
+    "rates" has the rate of the same ranks by rule, in steps per second; "growing" has sweeps over
+    more ranks, with the same share of slow ones.
     """
     row = next(iter(measured["rules"].values()))
     minibatches = settings.ppo.epochs * settings.ppo.minibatches
@@ -243,7 +253,7 @@ def of_ranks(
         inference_each_s=row["inference_s"] / size,
         minibatches=minibatches,
         minibatch_s=own_s / minibatches,
-        # What loopback takes for the few bytes of a tiny net is latency.
+        # Over loopback, the time for the few bytes of a tiny network is latency.
         all_reduce=AllReduce(
             latency_s=measured["all_reduce_s"] / (2 * math.ceil(math.log2(measured["ranks"])))
         ),
@@ -271,7 +281,7 @@ def of_ranks(
 
 
 def _synthetic(num_envs: int) -> Durations:
-    """What steps and resets of the synthetic environments take."""
+    """Returns the durations of steps and resets of the synthetic environments."""
 
     def durations(rank: int, seed: int) -> np.ndarray:
         envs = range(rank * num_envs, (rank + 1) * num_envs)

@@ -1,6 +1,6 @@
-"""An encoder of one's own: three strided convolutions that are told where each pixel is.
+"""Example of a custom encoder: three strided convolutions with pixel coordinates as input.
 
-docs/add_an_encoder.md goes through it. From the folder that holds this file:
+docs/add_an_encoder.md explains it. From the folder that holds this file:
 
     tpsrl train pick encoder_modules=coord_cnn.py preset.policy.encoder=coord_cnn
     tpsrl eval pick encoder_modules=coord_cnn.py agent=out/train/pick
@@ -16,12 +16,12 @@ from tpsrl.rl.policy.encoder_registry import register_encoder
 
 
 class CoordCNN(nn.Module):
-    """CoordConv (Liu et al. 2018, section 3): two channels beside depth hold row and column.
+    """CoordConv encoder (Liu et al. 2018, section 3): row and column are two additional channels.
 
     Args:
         width: channels of the first convolution; the others have twice and four times as many
         shape: height and width of the image in pixels
-        size: numbers that an image is summed up in
+        size: number of features per image
     """
 
     place: torch.Tensor  # (1, 2, H, W)
@@ -30,12 +30,12 @@ class CoordCNN(nn.Module):
         super().__init__()
         sides = [torch.linspace(-1.0, 1.0, side) for side in shape]
         place = torch.stack(torch.meshgrid(*sides, indexing="ij"))[None]
-        # It follows the network to another device, and is no weight that a checkpoint would hold.
+        # A buffer moves with the network to another device; this one is not part of checkpoints.
         self.register_buffer("place", place, persistent=False)
         layers: list[nn.Module] = []
         before = 3
         for planes in (width, 2 * width, 4 * width):
-            # Each image is normalised by itself; batch statistics would mix them.
+            # GroupNorm normalises each image separately; batch statistics would mix images.
             layers += [nn.Conv2d(before, planes, 3, 2, 1), nn.GroupNorm(1, planes), nn.ReLU()]
             before = planes
         self.body = nn.Sequential(*layers)
@@ -44,7 +44,7 @@ class CoordCNN(nn.Module):
         nn.init.zeros_(self.linear.bias)
 
     def forward(self, depth: torch.Tensor) -> torch.Tensor:
-        """Depth (n, height, width) in [0, 1] -> (n, size)."""
+        """Returns the features (n, size) of depth images (n, height, width) in [0, 1]."""
         place = self.place.expand(len(depth), -1, -1, -1)
         features = self.body(torch.cat((depth.unsqueeze(1), place), dim=1))
         return functional.relu(self.linear(features.flatten(1)))

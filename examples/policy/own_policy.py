@@ -1,4 +1,4 @@
-"""Policies of other libraries that act for a skill of tpsrl, alone and in a plan.
+"""Adapters that run policies of other libraries for a skill of tpsrl, alone and in a plan.
 
 tpsrl eval pick agent=own_policy.py:StableBaselinesPick
 tpsrl eval tidy_house skills.pick=own_policy.py:LeRobotPick
@@ -12,7 +12,7 @@ import numpy as np
 class StableBaselinesPick:
     """A Stable-Baselines3 policy, trained on tpsrl/Pick-v0 with `sensors="fetch", depth=(64, 64)`.
 
-    SB3_MODEL names its file (default: pick_ppo.zip).
+    The environment variable SB3_MODEL is the path of its file (default: pick_ppo.zip).
     """
 
     sensors = "fetch"
@@ -24,18 +24,18 @@ class StableBaselinesPick:
         self.model = PPO.load(os.environ.get("SB3_MODEL", "pick_ppo.zip"), device="cpu")
 
     def reset(self) -> None:
-        """A policy without memory has nothing to forget."""
+        """Does nothing: the policy has no memory."""
 
     def act(self, observation: dict[str, np.ndarray]) -> np.ndarray:
-        """The mean action (11,)."""
+        """Returns the mean action (11,)."""
         action, _ = self.model.predict(observation, deterministic=True)
         return action
 
 
 class LeRobotPick:
-    """A LeRobot policy, trained on a dataset that `tpsrl demos pick format=lerobot` has written.
+    """A LeRobot policy, trained on a dataset of `tpsrl demos pick format=lerobot`.
 
-    LEROBOT_POLICY names its folder (default: lerobot_pick).
+    The environment variable LEROBOT_POLICY is the path of its folder (default: lerobot_pick).
     """
 
     sensors = "fetch"
@@ -47,14 +47,14 @@ class LeRobotPick:
         self.policy = ACTPolicy.from_pretrained(os.environ.get("LEROBOT_POLICY", "lerobot_pick"))
 
     def reset(self) -> None:
-        """Forgets the chunk of actions that is being carried out."""
+        """Discards the rest of the current chunk of actions."""
         self.policy.reset()
 
     def act(self, observation: dict[str, np.ndarray]) -> np.ndarray:
-        """The next action (11,) of the policy's chunk."""
+        """Returns the next action (11,) of the current chunk."""
         import torch
 
-        # LeRobot has images as (channels, height, width), three channels, in 0 to 1.
+        # LeRobot expects images as (channels, height, width) with three channels in [0, 1].
         depth = torch.from_numpy(observation["depth"]).expand(3, -1, -1)
         batch = {
             "observation.state": torch.from_numpy(observation["state"])[None],

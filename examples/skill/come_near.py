@@ -1,7 +1,7 @@
-"""A skill of one's own: drive up to a thing, and look at it.
+"""Example of a custom skill: drive up to an object and face it.
 
-It is all in this file: definition, start states, scripted version and registration;
-docs/add_a_skill.md goes through it. From the folder that holds this file:
+This file holds the definition, start states, scripted version and registration.
+docs/add_a_skill.md explains it. From the folder that holds this file:
 
     tpsrl train come_near skill_modules=come_near.py
     tpsrl eval come_near skill_modules=come_near.py
@@ -34,12 +34,12 @@ from tpsrl.world.geodesic import distance_field, free_floor
 from tpsrl.world.geometry import wrap_angle
 from tpsrl.world.state import WorldState
 
-# -- the numbers: weights of the reward, and when it has succeeded ---------------------------------
+# -- settings: weights of the reward, thresholds of success ----------------------------------------
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ComeNearSettings(TaskSettings):
-    """What this skill changes of, and adds to, the settings that all skills share."""
+    """Settings of ComeNear: changed defaults of the shared settings, and its own weights."""
 
     horizon: int = config.option(200, "control steps until the episode is cut off", minimum=1)
     slack: float = config.option(0.005, "penalty for each step")
@@ -48,18 +48,18 @@ class ComeNearSettings(TaskSettings):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ComeNearThresholds:
-    """How near over the floor, and how well the thing has to be faced."""
+    """Success thresholds: horizontal distance and angle to the object."""
 
     near_m: float = 1.2
     facing_rad: float = 0.5
 
 
-# -- what is measured at every step, and what is remembered for the next ---------------------------
+# -- measures of each step, and memory from one step to the next -----------------------------------
 
 
 @dataclasses.dataclass(slots=True)
 class ComeNearMeasures(Measures):
-    """From the base to the thing, over the floor; the angle to it, left positive."""
+    """Horizontal distance from the base to the object, and the angle to it (left positive)."""
 
     distance: Array  # (n,) m
     heading: Array  # (n,) rad
@@ -67,19 +67,19 @@ class ComeNearMeasures(Measures):
 
 @dataclasses.dataclass(slots=True)
 class ComeNearMemory(Memory):
-    """The distance of the step before."""
+    """Distance at the previous step."""
 
     distance: Array  # (n,) m
 
 
-# -- the definition: batch first, numpy or torch ---------------------------------------------------
+# -- definition: batch first, for numpy and torch arrays -------------------------------------------
 
 
 ComeNearStep = StepContext[ComeNearSettings, ComeNearThresholds, ComeNearMeasures, ComeNearMemory]
 
 
 class ComeNear(Skill[ComeNearSettings, ComeNearThresholds, ComeNearMeasures, ComeNearMemory]):
-    """Come near a thing; `SkillGoal.position` is where it is."""
+    """Definition of ComeNear; `SkillGoal.position` is the position of the object."""
 
     settings_type = ComeNearSettings
     needs = ("position",)
@@ -88,18 +88,18 @@ class ComeNear(Skill[ComeNearSettings, ComeNearThresholds, ComeNearMeasures, Com
     full_sensors = ("goal_polar", "velocity", "way", "scan")
 
     def measure(self, now: MeasureContext[ComeNearThresholds]) -> ComeNearMeasures:
-        """Everything in the frame of the base, where forward is x and left is y."""
+        """Computes the measures in the frame of the base: x is forward, y is left."""
         shared, _ = common(now.world, now.goals.position)
         thing = shared["subject"]
         heading = array_namespace(thing).atan2(thing[:, 1], thing[:, 0])
         return ComeNearMeasures(**shared, distance=length(thing[:, :2]), heading=heading)
 
     def remember(self, start: StartContext[ComeNearThresholds, ComeNearMeasures]) -> ComeNearMemory:
-        """The memory at the start of episodes."""
+        """Returns the memory at the start of episodes."""
         return ComeNearMemory(start.measures.distance)
 
     def conditions(self, step: ComeNearStep) -> Conditions:
-        """What success is made of; reports show each with its margin."""
+        """Returns the conditions of success; reports show each of them with its margin."""
         measures, thresholds = step.measures, step.thresholds
         turned = array_namespace(measures.heading).abs(measures.heading)
         return {
@@ -108,7 +108,7 @@ class ComeNear(Skill[ComeNearSettings, ComeNearThresholds, ComeNearMeasures, Com
         }
 
     def evaluate(self, step: ComeNearStep, success: Array) -> Evaluation:
-        """Rewards every metre nearer; nothing but time and force can make it fail."""
+        """Rewards progress to the object; only timeout and force limits make the skill fail."""
         return Evaluation(
             failure=array_namespace(step.world.base).zeros_like(step.world.held),
             amounts={"nearer": step.memory.distance - step.measures.distance},
@@ -116,15 +116,15 @@ class ComeNear(Skill[ComeNearSettings, ComeNearThresholds, ComeNearMeasures, Com
         )
 
     def reach_m(self, thresholds: ComeNearThresholds) -> float:
-        """The way ends where the skill has succeeded."""
+        """Returns the distance from the object (m) at which the path ends: that of success."""
         return thresholds.near_m
 
 
-# -- the scripted version: knows the map, follows the shortest way ---------------------------------
+# -- scripted version: privileged, follows the shortest path of the map ----------------------------
 
 
 class ScriptedComeNear:
-    """Follows the shortest way over the floor, and turns to the thing at its end."""
+    """Follows the shortest path along the floor, and turns towards the object at its end."""
 
     depth_size: tuple[int, int] | None = None
 
@@ -158,11 +158,11 @@ class ScriptedComeNear:
         return {}
 
 
-# -- the registration: the one place where all of it comes together --------------------------------
+# -- registration: combines the parts above --------------------------------------------------------
 
 
 def goal_of(things: Sequence[Referent]) -> SkillGoal:
-    """Of what a planner's action names, what the skill is about: the first thing."""
+    """Returns the skill's goal for an action of a plan: the first argument of the action."""
     first = things[0]
     return SkillGoal(first.object if first.kind == "object" else -1, first.position, first.marker)
 

@@ -1,1 +1,1 @@
-"""Carries plans out, and records what happened."""
+"""Execution of plans, and the trace of each episode."""

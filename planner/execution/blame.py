@@ -1,4 +1,4 @@
-"""What went wrong in an episode, and where: causes, noted as they come about."""
+"""Causes of failures in an episode, noted as they occur."""
 
 from collections.abc import Mapping, Sequence
 
@@ -12,14 +12,14 @@ from planner.plan import PlanStep
 from planner.predicates import text
 from skills.core.conditions import Margin
 
-LOST, KNOCKED = "lost", "knocked"  # reasons: what once held, and what stood where it was
-BESIDE_M = 0.3  # as near as this a displaced object can be in the way
+LOST, KNOCKED = "lost", "knocked"  # reasons: a fact ceased to hold, an object was displaced
+BESIDE_M = 0.3  # distance within which a displaced object can be an obstacle
 
-_ENDS = ("force_limit", "episode_steps", "no_plan")  # reasons that nothing can make good
+_ENDS = ("force_limit", "episode_steps", "no_plan")  # reasons without recovery
 
 
 class Blame:
-    """Writes causes into a trace; forces are judged by the caller, who knows the limits."""
+    """Writes causes into a trace; the caller, who has the limits, judges forces."""
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
@@ -32,9 +32,10 @@ class Blame:
         reason: str,
         step: int | None = None,
     ) -> None:
-        """A cause: what did not hold in a stage (None: in none), by how much, and why.
+        """Notes a cause: the predicate that did not hold, its margin, and the reason.
 
-        `step` is the control step at which it ceased to hold, None: the last one.
+        `stage` is None for a cause outside of any stage. `step` is the control step at which the
+        predicate ceased to hold; None: the last one.
         """
         index, name, skill = (stage.index, stage.name, stage.skill) if stage else (-1, "", "")
         where = (index, name, skill, predicate)
@@ -42,18 +43,18 @@ class Blame:
         self._trace.causes.append(Cause(*where, *what))
 
     def no_plan(self) -> None:
-        """After a failure no plan reaches the goal any more."""
+        """Notes that no plan reaches the goal after a failure."""
         self.note(None, "plan", Margin.flag(False), "no_plan")
 
     def unmet(self, stage: Stage) -> bool:
-        """A precondition of a stage does not hold; whether that is so."""
+        """Notes a precondition of a stage that does not hold; returns whether there is one."""
         missing = _missing(stage.preconditions)
         if missing is not None:
             self.note(stage, *missing, "precondition")
         return missing is not None
 
     def skill_ended(self, step: PlanStep, stage: Stage, facts: Facts) -> None:
-        """A skill has ended, and the episode has not: what it was to bring about is lacking."""
+        """Notes the effect that is missing after a skill has ended within the episode."""
         missing = _missing(stage.effects)
         if stage.ended_by == "dropped":
             self.dropped(step, stage, facts)
@@ -63,7 +64,7 @@ class Blame:
     def episode_ended(
         self, step: PlanStep, stage: Stage, facts: Facts, over: str, force: Margin | None
     ) -> None:
-        """The episode ended within a stage: by `force`, or by what effects and skill lacked."""
+        """Notes why the episode ended within a stage: `force`, or a missing effect or condition."""
         if force is not None:
             self.note(stage, "force", force, over)
             return
@@ -72,7 +73,7 @@ class Blame:
         self.note(stage, *(_missing({**stage.effects, **parts}) or purpose), over)
 
     def dropped(self, step: PlanStep, stage: Stage, facts: Facts) -> None:
-        """The object in the hand fell: the one held at the start, else the one that was picked."""
+        """Notes a dropped object: the one held at the start of the stage, or the one it picked."""
         entities = facts.entities
         held = stage.before.held
         name = entities.objects[held].name if held >= 0 else step.args[0]
@@ -80,24 +81,24 @@ class Blame:
         self.note(stage, text(atom), facts.atom(atom), "dropped")
 
     def losses(self, stage: Stage, lost: Sequence[Lost]) -> None:
-        """Facts that held before a stage, and that the plan still needs, no longer hold."""
+        """Notes facts that held before a stage, are still needed, and no longer hold."""
         known = {cause.predicate for cause in self._trace.causes if cause.stage == stage.index}
         for fact in lost:
             if fact.predicate not in known:
                 self.note(stage, fact.predicate, fact.margin, LOST, fact.step)
 
     def knocks(self, stage: Stage, knocked: Sequence[Knock]) -> None:
-        """Objects that were pushed about during a stage, and are not what it is about."""
+        """Notes objects that were displaced during a stage, except the stage's own object."""
         for knock in knocked:
             if knock.object != stage.goal.object:
                 margin = Margin.below(knock.metres, MOVED_M, "m")
                 self.note(stage, f"undisturbed({knock.name})", margin, KNOCKED, knock.step)
 
     def judged(self, positions: Mapping[str, np.ndarray], lost: Mapping[str, int]) -> None:
-        """The episode is over and judged: marks what was made good, and names what was lost.
+        """Marks recovered causes at the end of the episode, and notes a lost fact of the goal.
 
-        `positions` (3,) are those of the plan's entities, by name; `lost` says at which control
-        step a fact of the goal was, where that is known.
+        `positions` (3,) are those of the plan's entities, by name; `lost` maps facts of the goal to
+        the control step at which they were lost, where known.
         """
         self._mark_recovered()
         self._mark_harmless(positions)
@@ -109,7 +110,7 @@ class Blame:
             self.note(maker, *missing, LOST, step)
 
     def _mark_recovered(self) -> None:
-        """A cause is made good when its goal holds at the end, or its stage succeeded later."""
+        """Marks a cause as recovered if its goal holds at the end, or its stage succeeded later."""
         last = {stage.index: stage for stage in self._trace.stages if stage.reached}
         for cause in self._trace.causes:
             if cause.reason in (*_ENDS, KNOCKED):
@@ -129,7 +130,7 @@ class Blame:
                 cause.recovered = bool(asked) and asked[-1].holds
 
     def _mark_harmless(self, positions: Mapping[str, np.ndarray]) -> None:
-        """An object that was pushed about matters where the failure is about it, or beside it."""
+        """Marks displaced objects as recovered unless the failure is about or beside them."""
         causes = self._trace.causes
         failure = earliest(c for c in causes if not c.recovered and c.reason != KNOCKED)
         for cause in causes:
@@ -141,7 +142,7 @@ class Blame:
                 cause.recovered = not self._concerns(failure, knocked, positions)
 
     def _concerns(self, failure: Cause, knocked: str, positions: Mapping[str, np.ndarray]) -> bool:
-        """Whether a failed stage is about an object, or about something next to it."""
+        """Returns whether a failed stage is about an object, or one within `BESIDE_M` of it."""
         stages = [s for s in self._trace.stages if s.index == failure.stage]
         about = stages[-1].action[1:] if stages else ()
         if knocked in about:
@@ -151,5 +152,5 @@ class Blame:
 
 
 def _missing(facts: dict[str, Margin]) -> tuple[str, Margin] | None:
-    """The first that does not hold."""
+    """Returns the first fact that does not hold."""
     return next(((name, margin) for name, margin in facts.items() if not margin.holds), None)

@@ -1,4 +1,4 @@
-"""What a robot pushes about on its way: objects that are not where they were."""
+"""Objects that a robot displaces without picking them."""
 
 import copy
 import dataclasses
@@ -15,7 +15,7 @@ MOVED_M = 0.1
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Knock:
-    """An object that was never in the hand and is not where it was: since which control step."""
+    """An object that was displaced without ever being in the hand, and the control step of that."""
 
     object: int
     name: str
@@ -24,10 +24,10 @@ class Knock:
 
 
 class Disturbance:
-    """Where everything was at the start of an episode, and what has been in the hand since.
+    """Objects' positions at the start of an episode, and the objects held since.
 
-    Worlds are of batch one. The contents of a drawer move with it: an object that was in one at the
-    start, and is in the same one, has not been moved.
+    Worlds are of batch one. The contents of a drawer move with it: an object that is still in the
+    drawer in which it started has not been moved.
     """
 
     def __init__(self, entities: Entities, world: WorldState) -> None:
@@ -50,19 +50,19 @@ class Disturbance:
         self._since: dict[int, int] = {}
 
     def copy(self) -> "Disturbance":
-        """One that goes on from here by itself."""
+        """Returns an independent copy."""
         other = copy.copy(self)
         other._handled, other._since = set(self._handled), dict(self._since)
         return other
 
     def note(self, world: WorldState, step: int) -> None:
-        """Remembers what is in the hand, and what is not where it was, after a control step."""
+        """Records the held object and the displaced objects after a control step."""
         self._handled.add(int(world.held[0]))
         away = np.flatnonzero(self._away(world) > MOVED_M).tolist()
         self._since = {thing: self._since.get(thing, step) for thing in away}
 
     def knocked(self, world: WorldState, since: int) -> list[Knock]:
-        """What has been pushed about after step `since` and was never held, the earliest first."""
+        """Returns objects displaced after step `since` and never held, the earliest first."""
         away = self._away(world)
         order = sorted(self._since.items(), key=lambda item: item[1])
         return [
@@ -72,13 +72,13 @@ class Disturbance:
         ]
 
     def _away(self, world: WorldState) -> np.ndarray:
-        """How far (n,) objects are from where they were, but for the drawers' own ways."""
+        """Returns the displacement (n,) of objects in metres, relative to their drawers."""
         carried = (self._slides * (world.joints[0] - self._joints)[:, None]).sum(axis=1)
         now = world.object_pos[0, : len(self._start)]
         return np.asarray(np.linalg.norm(now - self._start - carried, axis=1))
 
     def moved(self, world: WorldState) -> Moved:
-        """What is not where it was."""
+        """Counts the displaced objects."""
         now = world.object_pos[0, : len(self._start)]
         away = np.linalg.norm(now - self._start, axis=1) > MOVED_M
         carried = {thing for thing, _ in self._inside & self._contents(world)}
@@ -90,7 +90,7 @@ class Disturbance:
         )
 
     def _contents(self, world: WorldState) -> set[tuple[int, int]]:
-        """Pairs of an object and the drawer's joint."""
+        """Returns pairs of an object and the joint of the drawer that contains it."""
         return {
             (thing, joint)
             for joint, box in self._drawers

@@ -1,4 +1,4 @@
-"""The home that an episode goes on in: what is done in it, and what it looks like after that."""
+"""The home of an episode: actions, control steps, snapshots and state."""
 
 import copy
 
@@ -17,25 +17,25 @@ from tpsrl.world.state import WorldState
 class EpisodeHome:
     """One home of a simulator; `world` is its state (batch one) after the last control step.
 
-    The summed force goes on where another home takes its place.
+    The summed force continues when the home is replaced.
     """
 
     def __init__(self, simulator: Simulator, env_id: int) -> None:
         self._simulator, self._env_id = simulator, env_id
-        self._force_before_n = 0.0  # summed in homes that another one has taken the place of
+        self._force_before_n = 0.0  # summed before the home was replaced
         self.world = self._observe()
 
     def copy(self) -> "EpisodeHome":
-        """One that goes on from here by itself, once the simulator's home is as it is now."""
+        """Returns a copy to use once the simulator's home is restored to its current state."""
         return copy.copy(self)
 
     def act(
         self, policy: SkillPolicy, mask: np.ndarray, grip: Grip = "free"
     ) -> tuple[np.ndarray, bool]:
-        """The policy's masked action (11,), and whether it calls stop, masked or not.
+        """Returns the policy's masked action (11,), and whether it calls stop, masked or not.
 
         Raises:
-            UserError: the policy returned something that is no action.
+            UserError: the policy returned an invalid action.
         """
         seen = sensed(policy, self._simulator, self._env_id)
         action = np.asarray(policy.act(self.world, *seen), dtype=float)
@@ -49,15 +49,15 @@ class EpisodeHome:
         return allowed[0], bool(action[action_layout.STOP] > 0)
 
     def step(self, action: np.ndarray) -> None:
-        """One control step with an action (11,)."""
+        """Runs one control step with an action (11,)."""
         self._simulator.step([self._env_id], action[None])
         self.world = self._observe()
 
     def replace(self, episode: Episode) -> None:
-        """Puts the home into the start of an episode with the same objects; forces are kept.
+        """Resets the home to the start of an episode with the same objects; forces are kept.
 
         Raises:
-            Overlap: the robot or an object would be inside something; the home is as it was.
+            Overlap: the robot or an object would be inside something; the home is unchanged.
         """
         before = self.snapshot()
         try:
@@ -69,16 +69,16 @@ class EpisodeHome:
         self.world = self._observe()
 
     def set_force_total(self, newtons: float) -> None:
-        """The summed force is another one from now on."""
+        """Sets the summed force (N)."""
         self._force_before_n += newtons - float(self.world.force_total[0])
         self.world = self._observe()
 
     def snapshot(self) -> Snapshot:
-        """The home as it is."""
+        """Returns a snapshot of the home."""
         return self._simulator.snapshot(self._env_id)
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Puts the home into a snapshot of its own."""
+        """Restores the home from one of its snapshots."""
         self._simulator.restore(self._env_id, snapshot)
         self.world = self._observe()
 

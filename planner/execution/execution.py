@@ -1,4 +1,4 @@
-"""One episode in progress: a plan, carried out step by step."""
+"""Execution of one episode: carries out a plan step by step."""
 
 import copy
 from collections.abc import Mapping
@@ -44,8 +44,8 @@ FORCE_LIMIT, EPISODE_STEPS = "force_limit", "episode_steps"
 class Execution:
     """One episode in progress.
 
-    `at` is the place in the plan of the step that comes next. An `intervention` is told of every
-    handoff, and may change the home there.
+    `at` is the index of the next step in the plan. An `intervention` is called at every handoff,
+    and may change the home there.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Execution:
         self.intervention: Intervention = intervention or NoIntervention()
         self.at = 0
         self.home = EpisodeHome(executor.simulator, executor.env_id)
-        self.skill_run: SkillRun | None = None  # the last that was begun
+        self.skill_run: SkillRun | None = None  # the last one started
         self.resolved: dict[Atom, Resolved] = {}
         self.plan = self._new_plan(executor.rules.plan_file) if plan is None else plan
         self.first_plan = self.plan
@@ -79,18 +79,18 @@ class Execution:
         self.trace.stage_goals = {name: StageMark() for name in self.stage_goals}
         self._mark_stage_goals(self.facts())
         self.over = ""
-        self.ending: Trace | None = None  # from the first timeout on: the episode that ends there
+        self.ending: Trace | None = None  # trace that ended at the first timeout
 
     @property
     def world(self) -> WorldState:
-        """The home's state (batch one) after the last control step."""
+        """State of the home (batch one) after the last control step."""
         return self.home.world
 
     def run(self) -> Trace:
-        """Carries the plan out to its end, or to that of the episode, and judges the goal.
+        """Executes the plan until it or the episode ends, and judges the goal.
 
-        What the protocol makes of timeouts says which of the two readings is returned; the other
-        one, where it was run, is its `Trace.other`.
+        The protocol's treatment of timeouts decides which of the two traces is returned; the other
+        one, if it was run, is in `Trace.other`.
         """
         self._carry_out()
         ending, ended = self.ending, self.limits.end_on_timeout
@@ -104,10 +104,10 @@ class Execution:
         verdict.other = other
         return verdict
 
-    # -- what an intervention may do -----------------------------------------------------------
+    # -- methods for interventions -------------------------------------------------------------
 
     def mark(self) -> "Mark":
-        """All that it takes to go on from here once more; to be taken at a handoff.
+        """Returns a mark from which the episode can be resumed; to be called at a handoff.
 
         Raises:
             UserError: the engine cannot take exact snapshots.
@@ -117,7 +117,7 @@ class Execution:
         return Mark(self.copy(), self.home.snapshot())
 
     def copy(self, intervention: Intervention | None = None) -> "Execution":
-        """One that goes on from here by itself, once the home is as it is now."""
+        """Returns a copy that continues independently once the home is restored to this state."""
         other = copy.copy(self)
         other.home, other.trace = self.home.copy(), self.trace.fork()
         other.blame = Blame(other.trace)
@@ -127,15 +127,15 @@ class Execution:
         return other
 
     def replace_home(self, episode: Episode) -> None:
-        """Puts the home into the start of an episode with the same objects, steps and forces kept.
+        """Resets the home to the start of an episode with the same objects; keeps steps and forces.
 
         Raises:
-            Overlap: the robot or an object would be inside something; the home is as it was.
+            Overlap: the robot or an object would be inside something; the home is unchanged.
         """
         self.home.replace(episode)
 
     def forget_end(self, force_total_n: float) -> None:
-        """The limit that has just ended the episode has not; the summed force is another one."""
+        """Revokes the limit that has just ended the episode, and sets the summed force (N)."""
         self.over = ""
         self.home.set_force_total(force_total_n)
 
@@ -156,14 +156,14 @@ class Execution:
             self.at += 1
 
     def _new_plan(self, first: Path | None = None) -> Plan:
-        """A plan from here to the goal: that of the file `first`, or one that search finds."""
+        """Returns a plan from the current state to the goal, from the file `first` or by search."""
         thresholds, rules = self.executor.predicates, self.rules
         problem = problem_from_episode(self.episode, self.world, thresholds, rules.plan)
         found = searched_or_read(problem, rules.domain, rules.carried_out_by, first)
         return rewritten(found, rules.without, rules.one_skill)
 
     def _replanned(self) -> bool:
-        """Whether there is a new plan; without one the old plan goes on."""
+        """Makes a new plan; returns False, and keeps the old plan, if there is none."""
         if self.trace.plans > self.rules.max_replans:
             return False
         try:
@@ -176,7 +176,7 @@ class Execution:
         return True
 
     def _should_restart(self) -> bool:
-        """At the plan's end: whether the goal was lost on the way and a new plan restores it."""
+        """Returns whether the goal was lost by the end of the plan and a new plan restores it."""
         goals = self.facts().goals().values()
         if not self.rules.replan or all(margin.holds for margin in goals):
             return False
@@ -185,7 +185,7 @@ class Execution:
     # -- one step of the plan ------------------------------------------------------------------
 
     def execute(self, step: PlanStep) -> Stage:
-        """One step of the plan: the skill, and the arm's reset where another step follows."""
+        """Executes one step of the plan: the skill, and the arm's reset if another step follows."""
         self.intervention.before(self, step)
         facts, entities = self.facts(), self.plan.problem.entities
         self.upkeep.begin(step.index, facts)
@@ -227,11 +227,11 @@ class Execution:
         blame.knocks(stage, self.disturbance.knocked(self.world, stage.before.step))
 
     def _still_handed_over(self, step: PlanStep, stage: Stage) -> bool:
-        """Whether the next step has what this one was to bring about, and will be run."""
+        """Returns whether the step's effects hold at the handoff and the episode continues."""
         return not self.over and all(m.holds for m in self.facts().atoms(step.adds).values())
 
     def _granted(self, step: PlanStep, stage: Stage) -> bool:
-        """Whether the intervention grants a step what it has not brought about."""
+        """Returns whether the intervention grants the effects that a step has not brought about."""
         ended = self.limits.end_on_timeout and ran_out(step, stage, self.rules.replan)
         lacking = not all(m.holds for m in self.facts().atoms(step.adds).values())
         if self.over == EPISODE_STEPS or not (self.over or ended or lacking):
@@ -273,9 +273,9 @@ class Execution:
             self.blame.skill_ended(step, stage, facts)
 
     def _part_at_timeout(self, step: PlanStep, stage: Stage, facts: Facts) -> None:
-        """Where the first skill runs out of steps the two readings of that part.
+        """Splits the trace at the first timeout of a skill.
 
-        One ends here and is judged; `self.trace` is from now on the other one, which goes on.
+        One trace ends here and is judged. `self.trace` continues as the other one.
         """
         if self.ending is not None or not ran_out(step, stage, self.rules.replan):
             return
@@ -291,15 +291,15 @@ class Execution:
             self.over = TIMEOUT
 
     def _resets_arm_after(self, step: PlanStep) -> bool:
-        """HAB's plan resets the arm between two steps; another plan may follow this one's last."""
+        """Returns whether to reset the arm: between two steps, or if another plan may follow."""
         between = step.index < len(self.plan) - 1 or self.rules.replan
         return self.rules.add_arm_rest and between
 
     def _reset_arm(self, step: PlanStep, stage: Stage) -> None:
-        """Brings the arm back to rest. The hand keeps an object, and lets go of a handle.
+        """Brings the arm back to rest. The hand keeps an object, and releases a handle.
 
-        A policy that stops at once, because the arm is well where it is, costs no step, unless
-        there is a handle to let go of.
+        A policy that stops at once, because the arm is already at rest, costs no step, unless a
+        handle has to be released.
         """
         policy = self._resetting(step)
         mask = np.zeros(action_layout.SIZE, dtype=bool)
@@ -321,7 +321,7 @@ class Execution:
             self.blame.dropped(step, stage, self.facts())
 
     def _resetting(self, step: PlanStep) -> SkillPolicy:
-        """Who resets the arm after a step: it depends on what follows."""
+        """Returns the policy that resets the arm after a step, which depends on the next skill."""
         default, last = self.executor.reset_arm, len(self.plan) - 1
         assert default is not None
         if step.index == last:
@@ -335,7 +335,7 @@ class Execution:
     # -- control steps -------------------------------------------------------------------------
 
     def _step(self, action: np.ndarray) -> None:
-        """One control step; sets `over` when a limit of the episode is reached."""
+        """Runs one control step; sets `over` when a limit of the episode is reached."""
         self.home.step(action)
         self.trace.steps += 1
         self.trace.force_peak_n = max(self.trace.force_peak_n, float(self.world.force[0]))
@@ -349,7 +349,7 @@ class Execution:
             self.over = EPISODE_STEPS
 
     def _mark_stage_goals(self, facts: Facts) -> None:
-        """Notes when each stage goal first held, and first held in its turn."""
+        """Notes when each stage goal first held, and first held in order."""
         turn = True
         for name, atoms in self.stage_goals.items():
             mark = self.trace.stage_goals[name]
@@ -362,7 +362,7 @@ class Execution:
             turn = mark.in_turn is not None
 
     def _finish(self) -> None:
-        """Waits for things to settle, and calls stop; the wait is cut short to leave it room."""
+        """Waits for objects to settle within the episode's limit, and calls stop."""
         if self.over:
             self.trace.ended_by = self.over
             return
@@ -385,7 +385,7 @@ class Execution:
         self.trace.ended_by = "stop"
 
     def _judge(self, trace: Trace) -> None:
-        """Full-task success: stop was called and every atom of the goal holds."""
+        """Judges full-task success: stop was called and every atom of the goal holds."""
         stopped = {"stop", TIMEOUT} if self.limits.timeout_calls_stop else {"stop"}
         trace.goal = self.facts().goals()
         trace.force_total_n = float(self.world.force_total[0])
@@ -398,10 +398,10 @@ class Execution:
         lost = {fact.predicate: fact.step for fact in self.upkeep.lost(self.facts())}
         Blame(trace).judged(positions, lost)
 
-    # -- what is true now ----------------------------------------------------------------------
+    # -- current facts -------------------------------------------------------------------------
 
     def facts(self) -> Facts:
-        """What is true now."""
+        """Returns the facts of the current world state."""
         return Facts(self.world, self.plan, self.executor.predicates, self.resolved)
 
     def _worst_force(self) -> Margin:
@@ -410,7 +410,7 @@ class Execution:
         )
 
     def _stage_index(self, step: PlanStep) -> int:
-        if self.plan is self.first_plan:  # which may have a step twice
+        if self.plan is self.first_plan:  # an action may occur twice in it
             return step.index
         same = [s.index for s in self.first_plan if (s.action, s.args) == (step.action, step.args)]
         return same[0] if same else -1

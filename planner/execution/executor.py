@@ -1,12 +1,12 @@
-"""Carries a plan out in one home, one skill per step, and records every handoff.
+"""Executor of plans in one home: one skill per step, with a record of every handoff.
 
-Two modes, both used in the field. The fixed plan is HAB's way: a failed step is followed by the
-next one. A step whose preconditions do not hold is not run (habitat-baselines would run it and
-let it time out, with the same outcome but for the steps it costs). With `replan`, a failed step is
-followed by a new plan from the observed state.
+Two modes are in use in the field. The fixed plan is HAB's: after a failed step, the next step is
+run. A step whose preconditions do not hold is not run (habitat-baselines would run it until its
+timeout, with the same outcome except for the steps spent). With `replan`, a failed step is followed
+by a new plan from the observed state.
 
-After every skill the arm is brought back to rest, as HAB's fixed policy does; after the last one
-the robot waits, calls stop, and the goal is judged.
+After every skill the arm is brought back to rest, as by HAB's fixed policy. After the last one the
+robot waits, calls stop, and the goal is judged.
 """
 
 from collections.abc import Callable, Mapping
@@ -32,19 +32,20 @@ class Executor:
     """Runs episodes in one home of a simulator.
 
     Args:
-        simulator: that has the home
-        policies: who acts for skills, by name
-        reset_arm: brings the arm back to rest after a skill, needed with `add_arm_rest`
-        reset_before: who brings it back instead, by the name of the skill that follows
-        env_id: the home
+        simulator: simulator with the home
+        policies: policies of the skills, by name
+        reset_arm: policy that brings the arm back to rest after a skill, needed with `add_arm_rest`
+        reset_before: policies used instead of `reset_arm`, by the name of the following skill
+        env_id: index of the home in the simulator
         limits: see `planner.execution.limits.execution_limits`; None: habitat-lab's
-        rules: how the plan is carried out
-        thresholds: of skills, see `skills.tables.thresholds`; None: habitat-lab's
-        predicates: when they hold
-        skills: finds a skill by its name
+        rules: rules of execution
+        thresholds: success thresholds of skills, see `skills.tables.thresholds`; None:
+            habitat-lab's
+        predicates: thresholds of the predicates
+        skills: returns a skill by its name
 
     Raises:
-        UserError: a policy is missing, or snapshots are asked of an engine without them.
+        UserError: a policy is missing, or the engine does not support the requested snapshots.
     """
 
     def __init__(
@@ -76,10 +77,10 @@ class Executor:
             raise UserError("reset_arm: add_arm_rest needs a policy that brings the arm to rest")
 
     def policy(self, name: str) -> SkillPolicy:
-        """The policy that acts for a skill.
+        """Returns the policy of a skill.
 
         Raises:
-            UserError: there is none.
+            UserError: there is no such policy.
         """
         if name not in self.policies:
             raise unknown("policy", name, self.policies)
@@ -89,8 +90,8 @@ class Executor:
         """Resets the home to an episode, plans, executes, and judges the goal.
 
         Raises:
-            UserError: no plan reaches the goal from the start, a policy for a step is missing, or
-                a policy returns something that is no action.
+            UserError: no plan reaches the goal from the start, a policy for a step is missing, or a
+                policy returns an invalid action.
         """
         return self.begin(episode, on_step).run()
 
@@ -102,10 +103,15 @@ class Executor:
         plan: Plan | None = None,
         to_the_end: bool = False,
     ) -> Execution:
-        """An episode reset and planned, which `Execution.run` carries out.
+        """Resets the home to an episode and plans; `Execution.run` then executes the plan.
 
-        `plan` is that of the same episode, where it is known. With `to_the_end`, `on_step` is
-        called after the protocol's verdict too, where the robot goes on.
+        Args:
+            episode: episode to run
+            on_step: called after every control step
+            intervention: called at every handoff
+            plan: plan of the same episode, if known
+            to_the_end: also call `on_step` after the protocol has judged the episode, if it
+                continues
 
         Raises:
             UserError: see `run`.

@@ -1,4 +1,4 @@
-"""What is true now: atoms, clauses and goals of a plan, held against a world of batch one."""
+"""Facts of one world state: margins of the atoms, clauses and goals of a plan."""
 
 from collections.abc import Iterable
 
@@ -17,9 +17,10 @@ from tpsrl.world.state import WorldState
 
 
 class Facts:
-    """The facts of one moment; each atom is evaluated once.
+    """Facts of one moment, in a world of batch one; each atom is evaluated once.
 
-    `resolved` is what atoms are about; it is filled here, and the moments of an episode share it.
+    `resolved` is a cache of the atoms' predicates and entities, shared by all moments of an
+    episode.
     """
 
     def __init__(
@@ -36,7 +37,7 @@ class Facts:
         self._known: dict[Atom, Margin] = {}
 
     def atom(self, atom: Atom) -> Margin:
-        """Whether an atom holds, and by how much."""
+        """Returns the margin of an atom."""
         margin = self._known.get(atom)
         if margin is None:
             found = self._resolved.get(atom)
@@ -46,15 +47,15 @@ class Facts:
         return margin
 
     def atoms(self, atoms: Iterable[Atom]) -> dict[str, Margin]:
-        """Atoms as they read, with their margins."""
+        """Returns the margins of atoms by their text."""
         return {text(atom): self.atom(atom) for atom in atoms}
 
     def all_hold(self, atoms: Iterable[Atom]) -> bool:
-        """Whether every atom holds."""
+        """Returns whether every atom holds."""
         return all(self.atom(atom).holds for atom in atoms)
 
     def clause(self, clause: Clause) -> Margin:
-        """A disjunction: its first literal that holds, or its last one."""
+        """Returns the margin of a disjunction: of its first literal that holds, or its last."""
         margin = Margin.flag(False)
         for literal in clause:
             margin = self.atom(literal.atom)
@@ -65,5 +66,5 @@ class Facts:
         return margin
 
     def goals(self) -> dict[str, Margin]:
-        """The atoms of the problem's goal."""
+        """Returns the margins of the goal's atoms."""
         return self.atoms(self._goal)

@@ -1,4 +1,4 @@
-"""What may look into an episode, and change it, at its handoffs."""
+"""Interventions: hooks that inspect and change an episode at its handoffs."""
 
 from typing import TYPE_CHECKING, Protocol
 
@@ -10,23 +10,24 @@ if TYPE_CHECKING:
 
 
 class Intervention(Protocol):
-    """Called by an `Execution` at every handoff; may replace its home, or take marks of it."""
+    """Hooks that an `Execution` calls at every handoff; they may replace its home or take marks."""
 
     def before(self, execution: "Execution", step: PlanStep | None) -> None:
-        """A step is about to begin, its preconditions not yet looked at; None: the final wait."""
+        """Called before a step begins and its preconditions are checked; None: the final wait."""
         ...
 
     def grant(self, execution: "Execution", step: PlanStep, stage: "Stage") -> bool:
-        """A step has not brought about what it was to, or has ended the episode.
+        """Called when a step has not brought about its effects, or has ended the episode.
 
         Returns:
-            Whether its effects were granted: then the episode goes on as if it had succeeded.
+            Whether its effects were granted; then the episode continues as if the step had
+            succeeded.
         """
         ...
 
 
 class NoIntervention:
-    """Lets everything go as it goes."""
+    """Intervention that changes nothing."""
 
     def before(self, execution: "Execution", step: PlanStep | None) -> None:
         """Does nothing."""

@@ -1,4 +1,4 @@
-"""The limits of a protocol within an episode, and the rules by which a plan is carried out."""
+"""Limits of a protocol within an episode, and rules for the execution of plans."""
 
 import dataclasses
 import math
@@ -20,13 +20,13 @@ from tpsrl.world.state import WorldState
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EpisodeLimits:
-    """The limits of a whole episode, in steps of 1/30 s and newtons; None is none.
+    """Limits of a whole episode, in control steps of 1/30 s and newtons; None means no limit.
 
-    The defaults are habitat-lab's full task (0.3.3) as habitat-baselines runs it. `end_on_timeout`
-    ends the episode when a skill runs out of steps (its `force_end_on_timeout`); otherwise the next
-    step of the plan follows. `timeout_calls_stop` has such an end call stop, so that the goal is
-    judged as it is then (habitat-baselines); otherwise such an episode has failed. The step limits
-    of resetting the arm and of the wait end nothing.
+    The defaults are those of habitat-lab's full task (0.3.3) as run by habitat-baselines.
+    `end_on_timeout` ends the episode when a skill runs out of steps (its `force_end_on_timeout`);
+    otherwise the next step of the plan follows. With `timeout_calls_stop`, the goal is judged when
+    such a timeout ends the episode (habitat-baselines); otherwise the episode has failed. The
+    limits of the arm reset and of the wait do not end an episode.
     """
 
     reset_arm_steps: int = config.option(50, "maximum number of control steps to reset the arm")
@@ -45,22 +45,23 @@ class EpisodeLimits:
 
 
 def execution_limits_table() -> type:
-    """The class of the limits within an episode: `EpisodeLimits`, and a skill's by its name."""
+    """Returns the dataclass of limits within an episode: `EpisodeLimits`, and a skill's by name."""
     entries = limit_entries(lambda spec: spec.values().limits, registry.planned())
     return make("ExecutionLimits", entries, execution_limits_table, SkillTable, EpisodeLimits)
 
 
 def execution_limits(protocol: str = DEFAULT_PROTOCOL, **changes: Any) -> Any:
-    """The limits within an episode, by a protocol's numbers of skills, some entries changed."""
+    """Returns a protocol's limits within an episode, with some entries changed."""
     own = {name: registry.get(name).values(protocol).limits for name in registry.planned()}
     return execution_limits_table()(**own | changes)
 
 
 def limits_of(step: PlanStep, limits: Any) -> SkillLimits:
-    """The limits of one run of a skill for a step of a plan.
+    """Returns the limits of one run of a skill for a step of a plan.
 
-    A skill that has to do the work of others too has their steps on top of its own. One that
-    carries out no action of the domain has no limits of its own: all steps of the episode are its.
+    A skill that takes over the work of removed steps gets their steps in addition to its own. A
+    skill without actions of the domain has no limits of its own: it may use all steps of the
+    episode.
     """
     if not registry.get(step.skill).actions:
         return SkillLimits(limits.episode_steps)
@@ -70,7 +71,7 @@ def limits_of(step: PlanStep, limits: Any) -> SkillLimits:
 
 
 def episode_forces(limits: Any, world: WorldState) -> dict[str, Margin]:
-    """How the forces in a world of batch one stand to the limits of the episode, where it has any.
+    """Returns the margins of forces to the limits of the episode, if any, in a world of batch one.
 
     "instant" is the force of the last control step, "total" the sum over all of them, in newtons.
     """
@@ -87,20 +88,26 @@ def episode_forces(limits: Any, world: WorldState) -> dict[str, Margin]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ExecutionRules:
-    """How a plan is carried out.
+    """Rules for the execution of a plan.
 
-    `after_timeout` goes on after a skill that ran out of steps has ended the episode, to see what
-    would have come with timeouts ignored (`Trace.other`). `replan` asks for a new plan after a
-    failure, at most `max_replans` times. `add_arm_rest` runs the policy that resets the arm between
-    two skills, as HAB's fixed plan does. `nav_stop_within_m`
-    ignores the stop of a skill that drives somewhere while it is farther away from its goal (VER
-    deploys with 2 m). `snapshots` keeps the home's state at every handoff. `plan` is how the
-    scenario is planned, and `plan_file` a file with the first plan, which is followed instead of
-    searching one; `carried_out_by` names the skill for some actions of the domain, where
-    several can (see `skills.registry.carrying_out`), and `domain` is the PDDL file with them.
-    `base_masked` are skills that may not move the base, though their definition lets them;
-    `without` are actions that are left out of the plan, and `one_skill` carries out all that is to
-    be done for an object (see `planner.rewriting`).
+    Attributes:
+        after_timeout: continue after a timeout that ends the episode, to record the episode with
+            timeouts ignored (`Trace.other`)
+        replan: make a new plan after a failure
+        max_replans: maximum number of new plans
+        add_arm_rest: run the policy that resets the arm between two skills, as HAB's fixed plan
+            does
+        nav_stop_within_m: ignore the stop of a navigation skill farther from its goal than this
+            (m); VER deploys with 2 m
+        snapshots: keep the home's state at every handoff
+        plan: options of planning
+        plan_file: file with the first plan, used instead of search
+        carried_out_by: skill by action, where several can carry it out (see
+            `skills.registry.carrying_out`)
+        domain: PDDL file of the domain
+        base_masked: skills that may not move the base, although their definition allows it
+        without: actions to leave out of the plan
+        one_skill: skill that carries out everything for an object (see `planner.rewriting`)
     """
 
     after_timeout: bool = False

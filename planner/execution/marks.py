@@ -1,4 +1,4 @@
-"""Marks: handoffs of an episode from which it can go on, again and again."""
+"""Marks: handoffs from which an episode can be resumed repeatedly."""
 
 import dataclasses
 from typing import TYPE_CHECKING
@@ -13,23 +13,23 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Mark:
-    """A handoff of an episode in progress, from which it can go on as often as wanted."""
+    """Handoff of an episode in progress, from which it can be resumed any number of times."""
 
-    _execution: "Execution"  # as it was then; what goes on is a copy of it
+    _execution: "Execution"  # state at the handoff, copied to resume
     _snapshot: Snapshot
 
     @property
     def at(self) -> int:
-        """The place in the plan of the step that comes next."""
+        """Index of the next step in the plan."""
         return self._execution.at
 
     @property
     def plan(self) -> Plan:
-        """The plan that is carried out."""
+        """The plan in execution."""
         return self._execution.plan
 
     def resumed(self, intervention: Intervention | None = None) -> "Execution":
-        """The episode from here on; `run` it before the next one is made in the same home."""
+        """Returns the episode resumed from here; `run` it before resuming another in this home."""
         execution = self._execution.copy(intervention)
         execution.home.restore(self._snapshot)
         return execution

@@ -1,4 +1,4 @@
-"""What goes on in one control step, for captions."""
+"""Progress of an episode by control step, for captions."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -11,12 +11,12 @@ SKILL, RESET_ARM, WAIT = "skill", "reset_arm", "wait"  # phases
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StepInfo:
-    """What goes on in one control step.
+    """State of the execution in one control step.
 
-    `index` of `total` is the step of the current plan (from 0), `phase` "skill", "reset_arm" or
-    "wait", `margin` that of `predicate`, the atom that the plan's step is for, `object` the index
-    into `Episode.objects` of what the step is about, -1 for none. `conditions` are those of the
-    skill's own success, `rewards` the terms of its reward where it runs alone.
+    `index` of `total` is the step of the current plan (from 0), `phase` is "skill", "reset_arm" or
+    "wait", `margin` is the margin of `predicate`, the purpose of the plan's step, and `object` the
+    index into `Episode.objects` of the step's first argument, -1 for none. `conditions` are those
+    of the skill's own success, `rewards` the terms of its reward if the skill runs alone.
     """
 
     index: int

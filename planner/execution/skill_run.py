@@ -1,4 +1,4 @@
-"""One run of a skill for a step of a plan: how it begins, and when it is over."""
+"""Run of a skill for a step of a plan: its start and its end."""
 
 import dataclasses
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(slots=True)
 class SkillRun:
-    """One run of a skill: its definition, who acts, and what is remembered between steps."""
+    """One run of a skill: its definition, its policy, and the memory between steps."""
 
     skill: Skill
     policy: SkillPolicy
@@ -36,14 +36,14 @@ class SkillRun:
     settings: settings.TaskSettings
     thresholds: Any
     mask: np.ndarray
-    maps: MapSensors  # the way along the floor, for a skill that is judged by it
-    carried: int  # object that a skill without a grip has to keep in the hand, -1 for none
+    maps: MapSensors  # path along the floor, for skills with conditions on it
+    carried: int  # object that a skill without grip action must keep in the hand, -1 for none
 
     @staticmethod
     def begin(
         executor: "Executor", step: PlanStep, goal: SkillGoal, episode: Episode, world: WorldState
     ) -> "SkillRun":
-        """Starts a step's skill, and its policy, from the world as it is."""
+        """Starts a step's skill and its policy from the current world state."""
         spec = executor.spec(step.skill)
         thresholds = executor.thresholds.of(step.skill)
         skill, policy = spec.definition, executor.policy(step.skill)
@@ -62,19 +62,19 @@ class SkillRun:
         )
 
     def too_far_to_stop(self, world: WorldState, within_m: float) -> bool:
-        """Whether a stop does not count: the skill drives somewhere, and is not so near to it."""
+        """Returns whether to ignore a stop: the skill navigates, and is over `within_m` away."""
         if self.skill.reach_m(self.thresholds) is None or self.goal.position is None:
             return False
         away = planar_distance(world.base, np.asarray([self.goal.position]))[0]
         return bool(away > within_m)
 
     def judge(self, stage: Stage, world: WorldState, stop: bool) -> str:
-        """Judges the world after a control step, in which the policy called stop or did not.
+        """Judges the world after a control step; `stop` tells whether the policy called stop.
 
         Writes the conditions of success into `stage.results`.
 
         Returns:
-            Why the skill ends now, "" while it goes on.
+            Why the skill ends now, or "" if it continues.
         """
         path = self.maps.drive([0], world) if self.skill.follows_path else None
         verdict = task.evaluate(
@@ -91,5 +91,5 @@ class SkillRun:
         failure = int(verdict.evaluation.failure[0])
         if failure not in (0, STOPPED):
             return self.skill.failures[failure]
-        # A stop is given up, whether or not the skill's action has one.
+        # A stop without success ends the skill, even if stop is not part of its action.
         return "skill_stop" if stop else ""

@@ -1,4 +1,4 @@
-"""What happened in an episode, handoff by handoff, and where its failure began."""
+"""Trace of an episode: state at each handoff, causes of failure, outcome."""
 
 import copy
 import dataclasses
@@ -14,19 +14,19 @@ from tpsrl.sim.base import Snapshot
 from tpsrl.world.episode import Episode
 from tpsrl.world.state import WorldState
 
-TIMEOUT = "timeout"  # how a skill, or an episode, ends that ran out of steps
+TIMEOUT = "timeout"  # `ended_by` of a skill or episode that ran out of steps
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HandoffState:
-    """The world at a handoff: metres, radians; `goals` are the margins of the goal's atoms."""
+    """World at a handoff, in metres and radians; `goals` are the margins of the goal's atoms."""
 
     step: int
     base: tuple[float, ...]  # x, y, yaw
     arm: tuple[float, ...]  # 7 joint positions
     ee_pos: tuple[float, ...]
     held: int  # object index, -1 for none
-    held_joint: int  # index into JOINTS of the handle that the cup holds, -1 for none
+    held_joint: int  # index into JOINTS of the held handle, -1 for none
     objects: tuple[tuple[float, ...], ...]  # positions in the order of Episode.objects
     joints: tuple[float, ...]  # order of tpsrl.world.state.JOINTS
     goals: dict[str, Margin]
@@ -35,7 +35,7 @@ class HandoffState:
     def of(
         world: WorldState, num_objects: int, step: int, goals: dict[str, Margin]
     ) -> "HandoffState":
-        """That of a world of batch one, after so many control steps."""
+        """Returns the handoff state of a world of batch one, after `step` control steps."""
         return HandoffState(
             step=step,
             base=tuple(world.base[0].tolist()),
@@ -53,21 +53,21 @@ class HandoffState:
 class Stage:
     """One execution of one step of a plan.
 
-    `index` is the step's place in the first plan, which a repeated step keeps; -1 for a step that
-    only a later plan has. `ended_by` is "success", or why the skill stopped: "timeout",
-    "skill_stop", the skill's own failure (`skills.core.skill.FAILURES`), "skill_force" beyond the
-    skill's limits on force, "force_limit" or "episode_steps" of the episode; "precondition" when
-    it was not run at all. `goal` is what the skill was to do, and preconditions, as of the start;
-    effects are as of the skill's end, `after` as of the next handoff, with the arm reset.
-    `handed_over` says that they held then too and the episode went on, `granted` that an
-    intervention brought them about.
+    `index` is the step's index in the first plan, which a repeated step keeps; -1 for a step of a
+    later plan only. `ended_by` is "success", or why the skill stopped: "timeout", "skill_stop", the
+    skill's own failure (`skills.core.skill.FAILURES`), "skill_force" beyond the skill's limits on
+    force, "force_limit" or "episode_steps" of the episode; "precondition" if the skill was not run.
+    `goal` (the skill's) and `preconditions` are evaluated at the start, `effects` at the end of the
+    skill, `after` at the next handoff, with the arm reset. `handed_over`: the effects still held at
+    the next handoff and the episode continued. `granted`: an intervention brought the effects
+    about.
 
     `target` is the object whose turn it is (-1: none), `in_hand` whether it was in the hand after
-    any of the skill's steps; `travelled_m` is the base's path over them.
+    any of the skill's control steps, `travelled_m` the path length of the base over these steps.
     """
 
     index: int
-    plan: int  # 0 for the first plan, counting up with every new one
+    plan: int  # 0 for the first plan, increased with every new plan
     name: str
     skill: str
     action: tuple[str, ...]
@@ -91,21 +91,21 @@ class Stage:
 
     @property
     def reached(self) -> bool:
-        """Whether the skill ran."""
+        """Whether the skill was run."""
         return self.ended_by != "precondition"
 
     @property
     def skill_success(self) -> bool:
-        """The skill's own success, by its own thresholds."""
+        """Success of the skill, by its own thresholds."""
         return self.ended_by == "success"
 
     @property
     def succeeded(self) -> bool:
-        """Whether the plan's effects hold after it, by the predicates' wider thresholds."""
+        """Whether the plan's effects hold after the skill, by the predicates' wider thresholds."""
         return self.reached and bool(self.effects) and all(m.holds for m in self.effects.values())
 
     def to_json(self) -> dict[str, Any]:
-        """The record as JSON types."""
+        """Returns the record as JSON types."""
         record = plain(dataclasses.asdict(self))
         flags = {
             "reached": self.reached,
@@ -117,9 +117,9 @@ class Stage:
 
 @dataclasses.dataclass(slots=True)
 class Cause:
-    """One thing that went wrong: where, which predicate, by how much, and why.
+    """One failure: its stage, predicate, margin and reason.
 
-    `recovered` is set when what was missing came about later all the same.
+    `recovered` is set if the missing condition was achieved later.
     """
 
     stage: int
@@ -133,7 +133,7 @@ class Cause:
     recovered: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """The record as JSON types."""
+        """Returns the record as JSON types."""
         return plain(dataclasses.asdict(self))
 
 
@@ -141,8 +141,8 @@ class Cause:
 class StageMark:
     """When a named stage goal was reached, in control steps since the start; None: never.
 
-    `first` is when its atoms first held together, `in_turn` when they first did with every stage
-    goal before it reached in its turn.
+    `first` is the step at which its atoms first held together, `in_turn` the first such step at
+    which all stage goals before it had been reached in order.
     """
 
     first: int | None = None
@@ -151,10 +151,10 @@ class StageMark:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Moved:
-    """What was pushed about: objects that ended more than 0.1 m from where they were.
+    """Counts of displaced objects: those that ended more than 0.1 m from their start.
 
-    `clutter` are those that are no targets, of `clutter_objects`. `targets` are those that were
-    never in the hand. What was in a drawer and still is in it does not count.
+    `clutter` counts displaced objects that are not targets, of `clutter_objects`. `targets` counts
+    displaced targets that were never in the hand. Objects that stayed in their drawer do not count.
     """
 
     clutter: int
@@ -164,21 +164,21 @@ class Moved:
 
 @dataclasses.dataclass(slots=True)
 class Trace:
-    """Everything that the executor saw of one episode.
+    """Record of one episode by the executor.
 
-    `snapshots[i]` is the home at the start of `stages[i]`; the last one, keyed by the number of
-    stages, is the home after the final stop. `purposes` of the first plan's steps are the
-    predicates of what they are for, `turns` the objects whose turn they are, by name.
+    `snapshots[i]` is the home at the start of `stages[i]`; the last snapshot, keyed by the number
+    of stages, is the home after the final stop. `purposes` are the predicates of the purposes of
+    the first plan's steps, `turns` the names of the objects whose turn they are.
 
-    `timeout` is the first time that a skill ran out of steps (`planner.execution.timeouts`),
-    `other` the same episode by the other reading of that: one ends there, one goes on. Up to there
-    both are the same. It is None when no skill ran out, and when the protocol ends the episode and
-    the executor was not told to go on.
+    `timeout` is the first timeout of a skill (`planner.execution.timeouts`). `other` is the same
+    episode with the other treatment of timeouts: one trace ends at the timeout, the other
+    continues; before it both are equal. `other` is None if no skill ran out of steps, or if the
+    protocol ends the episode and the executor was not set to continue.
     """
 
     episode: Episode
     plan: list[str]  # the first plan's stage names
-    skills: list[str]  # and the skill of each
+    skills: list[str]  # skill of each of these stages
     stages: list[Stage] = dataclasses.field(default_factory=list)
     causes: list[Cause] = dataclasses.field(default_factory=list)
     goal: dict[str, Margin] = dataclasses.field(default_factory=dict)
@@ -204,11 +204,11 @@ class Trace:
 
     @property
     def ignoring(self) -> "Trace | None":
-        """The episode with timeouts ignored; None when that was not run."""
+        """The episode with timeouts ignored; None if it was not run."""
         return self.other if self.timeout is not None and self.ended_by == TIMEOUT else self
 
     def fork(self) -> "Trace":
-        """A trace of the same past, whose future is its own."""
+        """Returns a copy with the same past that can be continued independently."""
         return dataclasses.replace(
             self,
             stages=[*self.stages[:-1], *map(copy.copy, self.stages[-1:])],
@@ -219,19 +219,19 @@ class Trace:
 
     @property
     def first_cause(self) -> Cause | None:
-        """Where the failure began: the first thing that was never made good; None on success."""
+        """First cause of the failure: the earliest cause without recovery; None on success."""
         if self.success:
             return None
         return earliest(cause for cause in self.causes if not cause.recovered)
 
     def outcomes(self) -> list[dict[str, Any]]:
-        """For each step of the first plan, its last execution in short.
+        """Returns a summary of the last execution of each step of the first plan.
 
-        `reached` says that it was ever run, `succeeded` that its effects held after the last run,
-        `skill_success` that the skill itself succeeded then, `handed_over` that the effects held at
-        the next handoff too and the episode went on, `attempts` how often it was run.
-        `turn` counts the objects whose turn it is from 1 on (0: none), `in_hand` says that this one
-        was in the hand in any of the runs, `travelled_m` is the base's path in all of them.
+        `reached`: the step was run at least once. `succeeded`: its effects held after the last run.
+        `skill_success`: the skill itself succeeded in the last run. `handed_over`: the effects also
+        held at the next handoff and the episode continued. `attempts`: number of runs. `turn`:
+        number of the object whose turn it is, from 1 (0: none). `in_hand`: that object was in the
+        hand in any of the runs. `travelled_m`: path length of the base over all runs.
         """
         return [self._outcome(index) for index in range(len(self.plan))]
 
@@ -260,7 +260,7 @@ class Trace:
         return 1 + order.index(self.turns[index]) if self.turns and self.turns[index] else 0
 
     def to_json(self) -> dict[str, Any]:
-        """The trace as JSON types, without snapshots; `other` from the timeout on."""
+        """Returns the trace as JSON types, without snapshots; `other` only from the timeout on."""
         other = None
         if self.other is not None:
             whole = self.other.to_json()
@@ -293,12 +293,12 @@ class Trace:
 
 
 def earliest(causes: Iterable[Cause]) -> Cause | None:
-    """The cause that came about first, of several at once the one that was noted first."""
+    """Returns the cause with the smallest step; of several, the first one noted."""
     return min(causes, key=lambda cause: cause.step, default=None)
 
 
 def plain(value: Any) -> Any:
-    """JSON types only; what is not finite becomes null, for JSON has no word for it."""
+    """Converts a value to JSON types; non-finite numbers become null, since JSON has none."""
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, np.ndarray):

@@ -1,4 +1,4 @@
-"""The plan linter: what is wrong with a scenario's definition, before anything is run."""
+"""Plan linter: finds errors in a scenario's definition before anything is run."""
 
 from planner.definition import Definition
 from planner.lint.actions import check_actions
@@ -14,11 +14,11 @@ __all__ = ["Finding", "describe", "lint"]
 
 
 def lint(definition: Definition) -> list[Finding]:
-    """All findings, errors first.
+    """Returns all findings, errors first.
 
     Raises:
-        UserError: the domain is malformed, or the definition names a predicate, an entity or an
-            action that there is not.
+        UserError: the domain is malformed, or the definition names an unknown predicate, entity or
+            action.
     """
     played = replay(definition)
     findings = [
@@ -33,7 +33,7 @@ def lint(definition: Definition) -> list[Finding]:
 
 
 def describe(definition: Definition, findings: list[Finding]) -> str:
-    """The findings for people."""
+    """Formats the findings as text."""
     title = f"lint of {definition.name} with {definition.domain.name}: "
     if not findings:
         return title + "no findings"

@@ -1,8 +1,8 @@
-"""Checks of a domain's actions: whether its rules allow what a robot cannot do.
+"""Linter: checks whether a domain's actions allow what a robot cannot do.
 
-An action is known by what it does, whatever its name: one that adds `robot_at` navigates, one that
-adds `holding` picks, one that adds `object_at` places, one that adds `opened_*` or `closed_*`
-works a handle.
+Actions are classified by their effects, not their names: one that adds `robot_at` navigates, one
+that adds `holding` picks, one that adds `object_at` places, one that adds `opened_*` or `closed_*`
+moves a handle.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from planner.predicates import Atom
 
 
 def check_actions(definition: Definition) -> Iterator[Finding]:
-    """Navigation that leaves nothing, hands that are never full, and shut receptacles."""
+    """Checks that navigation leaves the last place, hands are free, and receptacles are open."""
     actions = _instances(definition)
     where = f"domain {definition.domain.name}, "
     stays = _names(name for name, action in actions if _stays_everywhere(action, actions))
@@ -58,9 +58,9 @@ def check_actions(definition: Definition) -> Iterator[Finding]:
 
 
 def _instances(definition: Definition) -> list[tuple[Atom, Operator]]:
-    """The domain's actions on one entity of each type, every one of which may lie anywhere.
+    """Returns the domain's actions grounded on one entity of each type, which may lie anywhere.
 
-    So what is found is about the domain, whatever the scenario makes of it.
+    The findings therefore concern the domain, independently of the scenario.
     """
     paired = next((atom[1:] for atom in definition.init if atom[0] == "goal_of"), ())
     chosen: dict[str, str] = {}
@@ -75,7 +75,7 @@ def _instances(definition: Definition) -> list[tuple[Atom, Operator]]:
 
 
 def _stays_everywhere(action: Operator, actions: list[tuple[Atom, Operator]]) -> bool:
-    """Whether a navigation leaves the robot where it was, too."""
+    """Returns whether a navigation also leaves the robot at its previous place."""
     here = _changed(action, "robot_at")
     if not any(atom in here for atom in action.effect_pos):
         return False
@@ -92,7 +92,7 @@ def _stays_everywhere(action: Operator, actions: list[tuple[Atom, Operator]]) ->
 
 
 def _reaches_into(action: Operator, purpose: str, closed: list[Atom]) -> bool:
-    """Whether an action reaches what it is about behind a closed handle."""
+    """Returns whether an action can reach its object or goal behind a closed handle."""
     made = [atom for atom in action.effect_pos if atom[0] == purpose]
     if not made:
         return False
@@ -103,7 +103,7 @@ def _reaches_into(action: Operator, purpose: str, closed: list[Atom]) -> bool:
 
 
 def _applicable(action: Operator, facts: set[Atom]) -> bool:
-    """Whether an action may be taken where `facts` hold and else only what it asks for."""
+    """Returns whether an action is applicable given `facts` and otherwise only what it requires."""
     needs = clauses(action.precondition)
     given = set(facts)
     for clause in needs:
@@ -119,7 +119,7 @@ def _ignores_hand(action: Operator) -> bool:
 
 
 def _changed(action: Operator, prefix: str) -> set[Atom]:
-    """The atoms of a kind that an action adds, or deletes where it opens."""
+    """Returns the atoms of a predicate that an action adds; for handles, also deletes."""
     if prefix == "robot_at":
         return {tuple(atom) for atom in action.effect_pos if atom[0] == prefix}
     both = {tuple(atom) for atom in (*action.effect_pos, *action.effect_neg)}

@@ -1,4 +1,4 @@
-"""What the linter says."""
+"""Findings of the plan linter."""
 
 import dataclasses
 from typing import Literal
@@ -6,11 +6,11 @@ from typing import Literal
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong: its code, where it is, what it is, and what to change.
+    """One finding: its code, position, problem, and suggested change.
 
-    An "error" is a definition that cannot do what it says: a plan that cannot be carried out, a
-    stage that is never reached, a domain for which search finds such plans. A "warning" is one
-    that judges otherwise than its reader expects.
+    An "error" is a definition that cannot work: a plan that cannot be carried out, a stage that is
+    never reached, a domain for which search finds such plans. A "warning" is a definition whose
+    results differ from what its reader expects.
     """
 
     code: str
@@ -20,7 +20,7 @@ class Finding:
     change: str
 
     def text(self) -> str:
-        """The finding for people, three lines."""
+        """Formats the finding in three lines."""
         return (
             f"{self.level:<7} {self.code}: {self.where}\n"
             f"          {self.problem}\n"

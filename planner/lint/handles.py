@@ -1,4 +1,4 @@
-"""Whether handles and receptacles agree: what a definition says is behind a handle is there."""
+"""Linter: checks that handles and receptacles of a definition agree."""
 
 from collections.abc import Iterator
 
@@ -8,9 +8,9 @@ from planner.predicates import Atom, text
 
 
 def check_handles(definition: Definition) -> Iterator[Finding]:
-    """Facts and steps that put a thing behind a handle which does not open its receptacle.
+    """Yields facts and steps that use a handle which does not open the receptacle of the object.
 
-    Only the moving link of the handle and that of the receptacle count, not their names.
+    Only the moving links of handle and receptacle are compared, not their names.
     """
     named = [("init", atom) for atom in definition.init if atom[0] == "in"]
     named += [(f"step {n + 1}", atom) for n, atom in enumerate(definition.steps)]
@@ -28,7 +28,7 @@ def check_handles(definition: Definition) -> Iterator[Finding]:
 
 
 def misplaced(definition: Definition, atom: Atom) -> list[tuple[str, str]]:
-    """The (handle, thing) of an atom where the thing lies in a receptacle of another handle."""
+    """Returns (handle, object or goal) of an atom where the handle does not open the receptacle."""
     handles = [term for term in atom[1:] if term in definition.handles]
     things = [term for term in atom[1:] if term in definition.contents]
     return [

@@ -1,4 +1,4 @@
-"""A definition's plan, carried out on facts by its own domain."""
+"""Linter: symbolic execution of a definition's plan by the definition's own domain."""
 
 import dataclasses
 import functools
@@ -16,7 +16,7 @@ from tpsrl.errors import unknown
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Taken:
-    """A step of the plan: what held before it, what it needed in vain, what it added."""
+    """A step of the plan: facts before it, unmet preconditions, and added atoms."""
 
     index: int
     atom: Atom
@@ -26,11 +26,11 @@ class Taken:
 
     @property
     def where(self) -> str:
-        """The step as it reads: "step 3, pick(bowl, robot_0)"."""
+        """Text of the step: "step 3, pick(bowl, robot_0)"."""
         return f"step {self.index + 1}, {text(self.atom)}"
 
     def added(self, predicate: str) -> Atom | None:
-        """The atom of a predicate that the step adds."""
+        """Returns the first atom of a predicate that the step adds, or None."""
         return next((atom for atom in sorted(self.adds) if atom[0] == predicate), None)
 
 
@@ -38,7 +38,7 @@ class Taken:
 class Replay:
     """A definition with its grounded domain; `facts` are those at the start and after each step.
 
-    A step whose preconditions do not hold takes effect all the same.
+    The effects of a step are applied even if its preconditions do not hold.
     """
 
     definition: Definition
@@ -48,9 +48,9 @@ class Replay:
 
 
 def grounded(problem: str, domain: Path) -> GroundedTask:
-    """As `planner.grounding.ground`, kept for other definitions with the same problem and domain.
+    """Returns the task of `planner.grounding.ground`, cached by problem and domain.
 
-    Parsing the domain is nearly all that the linter's time goes into.
+    Parsing the domain takes nearly all of the linter's time.
     """
     return _grounded(problem, domain, domain.stat().st_mtime_ns if domain.exists() else 0)
 
@@ -61,16 +61,16 @@ def _grounded(problem: str, domain: Path, stamp: int) -> GroundedTask:
 
 
 def ground_actions(task: GroundedTask) -> dict[Atom, Operator]:
-    """Every grounded action, by the atom that it reads as."""
+    """Returns every grounded action by its atom."""
     return {(str(a.operator_name), *arguments(task, a)): a for a in task.actions}
 
 
 def replay(definition: Definition) -> Replay:
-    """Grounds the domain for a definition and carries its plan out.
+    """Grounds the domain of a definition and applies its plan.
 
     Raises:
-        UserError: the domain is malformed, or the definition names a predicate, an entity or an
-            action that there is not.
+        UserError: the domain is malformed, or the definition names an unknown predicate, entity or
+            action.
     """
     objects, init, goal = definition.entities.items(), definition.init, definition.goal
     task = grounded(problem_text("lint", objects, init, goal, "lint"), definition.domain)
@@ -90,7 +90,7 @@ def replay(definition: Definition) -> Replay:
 
 
 def _check_names(definition: Definition, task: GroundedTask) -> None:
-    """Whether the init, the goal and the stages are about known predicates and entities."""
+    """Checks that init, goal and stages use known predicates and entities."""
     entities = {*task.domainproblem.worldobjects(), *definition.entities}
     parts = {"init": definition.init, "goal": definition.goal, **definition.stages}
     for part, atoms in parts.items():

@@ -1,4 +1,4 @@
-"""Whether a domain declares the requirements that it uses."""
+"""Linter: requirements that a domain uses without declaring them."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from planner.lint.finding import Finding
 
 
 def check_requirements(definition: Definition) -> Iterator[Finding]:
-    """Requirements that other planners need to be told of; ours reads the domain all the same."""
+    """Yields undeclared requirements, which this parser accepts but other planners may need."""
     for requirement, line in domain_file(definition.domain).domain.undeclared.items():
         yield Finding(
             "requirement-not-declared",

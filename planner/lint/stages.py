@@ -1,4 +1,4 @@
-"""Checks of named stage goals against the goal and the plan."""
+"""Linter: checks of named stage goals against the goal and the plan."""
 
 import re
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ _HAND = ("holding", "not_holding")
 
 
 def check_stages(played: Replay) -> Iterator[Finding]:
-    """Coverage of the goal and of the plan, then each stage by itself and beside the others."""
+    """Checks that stages cover goal and plan, then each stage alone and among the others."""
     yield from _coverage(played)
     for name, atoms in played.definition.stages.items():
         yield from _hand(played, name, atoms)
@@ -21,9 +21,9 @@ def check_stages(played: Replay) -> Iterator[Finding]:
 
 
 def _coverage(played: Replay) -> Iterator[Finding]:
-    """The last stage is the goal, and each object has a stage in the hand.
+    """Checks that the last stage is the goal, and that each object has a stage in the hand.
 
-    What the last stage says of the hand is for another check.
+    Atoms about the hand in the last stage are left to `_hand`.
     """
     definition = played.definition
     if not definition.stages:
@@ -67,7 +67,7 @@ def _hand(played: Replay, name: str, atoms: tuple[Atom, ...]) -> Iterator[Findin
 
 
 def _name(name: str, atoms: tuple[Atom, ...]) -> Iterator[Finding]:
-    """Of the benchmark's names "stage_K" and "stage_K_5" only: K placed, and one in the hand."""
+    """Checks the benchmark's names: "stage_K" has K placed objects, "stage_K_5" another in hand."""
     match = re.fullmatch(r"stage_(\d+)(_5)?", name)
     placed = sum(atom[0] == "object_at" for atom in atoms)
     held = sum(atom[0] == "holding" for atom in atoms)
@@ -86,7 +86,7 @@ def _name(name: str, atoms: tuple[Atom, ...]) -> Iterator[Finding]:
 
 
 def _reach(played: Replay) -> Iterator[Finding]:
-    """Along the plan every stage comes to hold, and none before the one it follows."""
+    """Checks that the plan reaches every stage, in order."""
     latest, before = 0, ""
     for name, atoms in played.definition.stages.items():
         when = [n for n, facts in enumerate(played.facts) if facts >= set(atoms)]

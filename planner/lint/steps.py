@@ -1,4 +1,4 @@
-"""Checks of a definition's plan, step by step on facts."""
+"""Linter: checks of a definition's plan, step by step."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ from planner.predicates import Atom, text
 
 
 def check_steps(played: Replay) -> Iterator[Finding]:
-    """Steps that cannot be taken, receptacles left shut, missing navigation, and the goal."""
+    """Checks preconditions, closed receptacles, missing navigation, and the goal at the end."""
     for step in played.steps:
         opening = _opened_just_before(played, step)
         if opening is not None:
@@ -53,7 +53,7 @@ def check_steps(played: Replay) -> Iterator[Finding]:
 
 
 def _unmet(played: Replay, step: Taken, opening: Taken | None) -> Iterator[Finding]:
-    """Preconditions that do not hold, but for those that another finding explains."""
+    """Yields unmet preconditions that no other finding explains."""
     for clause in step.unmet:
         atoms = [literal.atom for literal in clause]
         explained = (
@@ -72,7 +72,7 @@ def _unmet(played: Replay, step: Taken, opening: Taken | None) -> Iterator[Findi
 
 
 def _maker(played: Replay, clause: Clause) -> str:
-    """An action that makes a clause true, in brackets."""
+    """Returns ", such as ACTION" with an action that makes a clause true, or ""."""
     wanted = {literal.atom for literal in clause if literal.holds}
     actions = ground_actions(played.task)
     makers = [atom for atom, action in actions.items() if wanted & set(action.effect_pos)]
@@ -80,7 +80,7 @@ def _maker(played: Replay, clause: Clause) -> str:
 
 
 def _opened_just_before(played: Replay, step: Taken) -> Taken | None:
-    """For a pick: the step that opened its receptacle, if no navigation lies in between.
+    """Returns, for a pick, the step that opened its receptacle if no navigation lies in between.
 
     Only navigation to the object itself counts.
     """
@@ -98,7 +98,7 @@ def _opened_just_before(played: Replay, step: Taken) -> Taken | None:
 
 
 def _shut(step: Taken) -> Iterator[tuple[str, Atom]]:
-    """What a step reaches for behind a closed handle, with the atom that says so."""
+    """Yields the object or goal that a step reaches behind a closed handle, and the closed atom."""
     held, placed = step.added("holding"), step.added("object_at")
     thing = held[1] if held else placed[2] if placed else None
     handles = {atom[2] for atom in step.before if atom[0] == "in" and atom[1] == thing}

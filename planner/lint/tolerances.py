@@ -1,4 +1,4 @@
-"""Whether skills and predicates draw the line between success and failure at the same place."""
+"""Linter: compares the success thresholds of skills with those of the predicates."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ _SAME = 1e-9
 
 
 def check_tolerances(played: Replay) -> Iterator[Finding]:
-    """A finding for each predicate of the plan that its skill judges otherwise."""
+    """Yields a finding for each predicate of the plan whose threshold differs from its skill's."""
     lines = _lines(played)
     for predicate, limit in _limits(played.definition.predicates).items():
         if predicate in lines:
@@ -39,13 +39,13 @@ def _compare(predicate: str, limit: float, skill: str, line: Line) -> Iterator[F
 
 
 def _lines(played: Replay) -> dict[str, tuple[str, Line]]:
-    """For each predicate that a step adds the skill which brings it about, and its line."""
+    """Returns, for each predicate that a step adds, the skill of the step and its threshold."""
     found: dict[str, tuple[str, Line]] = {}
     for step in played.steps:
         try:
             skill = registry.carrying_out(step.atom[0])
         except UserError:
-            continue  # that no skill can is another check's finding
+            continue  # `make_step` reports an action without a skill when the plan is made
         line = skill.definition.line(played.definition.skills.of(skill.name))
         if line is not None:
             found |= {atom[0]: (skill.name, line) for atom in step.adds if atom[0] not in found}
@@ -53,6 +53,6 @@ def _lines(played: Replay) -> dict[str, tuple[str, Line]]:
 
 
 def _limits(thresholds: PredicateThresholds) -> dict[str, float]:
-    """The limits by the predicates' names; a field's name ends in the unit."""
+    """Returns the thresholds by predicate; the field names end in the unit."""
     fields = (field.name for field in dataclasses.fields(thresholds))
     return {name.rpartition("_")[0]: getattr(thresholds, name) for name in fields}

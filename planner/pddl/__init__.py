@@ -1,1 +1,1 @@
-"""PDDL by its standard: reading domains and plans with the place of every mistake, and writing."""
+"""Standard PDDL: parsing of domains and plans with the position of every error, and writing."""

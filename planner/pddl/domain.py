@@ -1,8 +1,8 @@
-"""A domain in PDDL, read by the grammar of McDermott and others (PDDL 1.2 to 3.1) without time.
+"""Parser of PDDL domains, by the grammar of McDermott and others (PDDL 1.2 to 3.1) without time.
 
-Names and keywords are the same in any case, what has no type is an `object`, an absent or empty
-precondition always holds, and sections come in any order. What is outside of it is an error with
-line and column. pddlpy's own parser passes over much of that, so its model is filled here.
+Names and keywords ignore case, the default type is `object`, an absent or empty precondition always
+holds, and sections may have any order. Anything outside the grammar is an error with line and
+column. pddlpy's own parser ignores many such errors, so only its model is used, and filled here.
 """
 
 import dataclasses
@@ -38,7 +38,7 @@ _ADL = (
     ":strips", ":typing", ":negative-preconditions", ":disjunctive-preconditions", ":equality",
     *_QUANTIFIED, ":conditional-effects",
 )  # fmt: skip
-# What a requirement stands for besides itself.
+# Requirements that another requirement implies.
 _STANDS_FOR = {
     ":adl": _ADL,
     ":ucpop": _ADL,
@@ -59,11 +59,11 @@ _KNOWN = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PddlDomain:
-    """What a domain says.
+    """Content of a domain file.
 
-    `model` is pddlpy's, `unions` are the types in it that stand for several. `actions` and
-    `predicates` have the places of their definitions. `undeclared` maps each requirement that the
-    domain uses without declaring it to a line in which it does.
+    `model` is pddlpy's model; `unions` are its types that stand for several types. `actions` and
+    `predicates` hold the positions of their definitions. `undeclared` maps each requirement that
+    the domain uses without declaring it to the line of its first use.
     """
 
     name: str
@@ -75,10 +75,10 @@ class PddlDomain:
 
 
 def read_domain(source: SourceText) -> PddlDomain:
-    """The domain of a file.
+    """Parses the domain of a file.
 
     Raises:
-        UserError: it is malformed, or uses what is not supported; names line and column.
+        UserError: the domain is malformed, or uses unsupported features; names line and column.
     """
     name, rest = _definition(source)
     sections, actions = _sections(source, rest)
@@ -109,7 +109,7 @@ def read_domain(source: SourceText) -> PddlDomain:
 
 
 def _definition(source: SourceText) -> tuple[str, Sequence[Node]]:
-    """The name in `(define (domain NAME) ...)`, and what follows it."""
+    """Returns the name in `(define (domain NAME) ...)`, and the nodes that follow it."""
     nodes = source.read()
     whole = next(nodes, None)
     if whole is None:
@@ -131,7 +131,7 @@ def _definition(source: SourceText) -> tuple[str, Sequence[Node]]:
 def _sections(
     source: SourceText, nodes: Sequence[Node]
 ) -> tuple[dict[str, Bracket], dict[str, Bracket]]:
-    """The sections by their keyword, and the actions by their name."""
+    """Returns the sections by keyword, and the actions by name."""
     sections: dict[str, Bracket] = {}
     actions: dict[str, Bracket] = {}
     for node in nodes:
@@ -157,7 +157,7 @@ def _sections(
 
 
 def _requirements(source: SourceText, section: Bracket | None) -> set[str]:
-    """The declared requirements with those that they stand for."""
+    """Returns the declared requirements and those that they imply."""
     found = {":strips"}
     for node in () if section is None else section.items[1:]:
         if isinstance(node, Bracket):
@@ -171,7 +171,7 @@ def _requirements(source: SourceText, section: Bracket | None) -> set[str]:
 def _operator(
     source: SourceText, vocabulary: Vocabulary, name: str, bracket: Bracket
 ) -> pddl.Operator:
-    """pddlpy's lifted action."""
+    """Returns an action as pddlpy's lifted operator."""
     formulas = Formulas(source, vocabulary, name)
     parts = _action_parts(formulas, bracket)
     action = pddl.Operator(name)
@@ -191,7 +191,7 @@ def _operator(
 
 
 def _action_parts(formulas: Formulas, bracket: Bracket) -> dict[str, Node]:
-    """What follows each keyword of an action."""
+    """Returns the node that follows each keyword of an action."""
     parts: dict[str, Node] = {}
     rest = iter(bracket.items[2:])
     for key in rest:
@@ -214,7 +214,7 @@ def _empty(node: Node | None) -> bool:
 
 
 def _literals(condition: pddl.Condition) -> list[tuple[pddl.Atom, bool]] | None:
-    """The atoms of a conjunction of literals and whether each is to hold; None of another one."""
+    """Returns (atom, required truth) of a conjunction of literals; None for other conditions."""
     if isinstance(condition, pddl.Lit):
         return [(condition.atom, True)]
     if isinstance(condition, pddl.Not):

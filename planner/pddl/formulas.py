@@ -9,7 +9,7 @@ from planner.pddl.source import Bracket, Node, SourceText, Word
 from planner.pddl.vocabulary import Declared, Vocabulary
 from tpsrl.errors import UserError
 
-Scope = Mapping[str, str]  # the variables that may be used, by what they are called in the tree
+Scope = Mapping[str, str]  # the visible variables, with their names in the tree
 
 _CONNECTIVES = {"and": pddl.And, "or": pddl.Or}
 _QUANTIFIERS = {"forall": pddl.Forall, "exists": pddl.Exists}
@@ -29,7 +29,7 @@ _REQUIRED = {
 
 
 class Formulas:
-    """Reads the conditions and effects of an action; errors name it."""
+    """Parser of the conditions and effects of an action; errors name the action."""
 
     def __init__(self, source: SourceText, vocabulary: Vocabulary, action: str) -> None:
         self._source = source
@@ -37,10 +37,10 @@ class Formulas:
         self._action = action
 
     def condition(self, node: Node, scope: Scope) -> pddl.Condition:
-        """A condition of an action or an effect.
+        """Parses a condition of an action or an effect.
 
         Raises:
-            UserError: it is malformed, or uses what is unknown or not supported.
+            UserError: the condition is malformed, or uses unknown or unsupported features.
         """
         bracket = self._bracket(node, "a condition")
         head, parts = bracket.head, bracket.items[1:]
@@ -71,12 +71,12 @@ class Formulas:
     def effects(
         self, node: Node, scope: Scope, guards: Sequence[pddl.Condition] = ()
     ) -> list[pddl.Effect]:
-        """The parts of an effect that happen where all `guards` hold.
+        """Parses the parts of an effect that happen where all `guards` hold.
 
-        What changes the value of a function, such as the cost of a plan, is read and left out.
+        Changes of a function's value, such as the cost of a plan, are checked and ignored.
 
         Raises:
-            UserError: it is malformed, or uses what is unknown or not supported.
+            UserError: the effect is malformed, or uses unknown or unsupported features.
         """
         bracket = self._bracket(node, "an effect")
         head, parts = bracket.head, bracket.items[1:]
@@ -109,7 +109,7 @@ class Formulas:
         return [pddl.When(guards[0] if len(guards) == 1 else pddl.And(guards), change)]
 
     def error(self, at: Node, why: str) -> UserError:
-        """What is wrong at a place of the action."""
+        """Returns an error at a node of the action."""
         return self._source.error(at, f"action '{self._action}': {why}")
 
     def _bracket(self, node: Node, what: str) -> Bracket:
@@ -128,9 +128,9 @@ class Formulas:
             )
 
     def _quantified(self, node: Node, scope: Scope) -> tuple[dict[str, str], Scope]:
-        """The variables of a quantifier with their types, and the scope of its body.
+        """Returns the variables of a quantifier with their types, and the scope of its body.
 
-        One that has the name of a variable around it is called something else in the tree.
+        A variable that shadows one of an enclosing scope is renamed in the tree.
         """
         names, types = dict(scope), {}
         for name, kind in self._vocabulary.variables(node).items():
@@ -172,7 +172,7 @@ class Formulas:
         return isinstance(node, Bracket) or _NUMBER.fullmatch(node.text) is not None
 
     def _value(self, node: Node, scope: Scope) -> None:
-        """Checks a number, a function or a calculation with such."""
+        """Checks a number, a function, or an arithmetic expression of these."""
         if isinstance(node, Word) and node.text not in self._vocabulary.functions:
             if not _NUMBER.fullmatch(node.text):
                 raise self.error(node, f"expected a number, got '{node.text}'")

@@ -1,4 +1,4 @@
-"""Bracketed text, such as PDDL, as a tree of words in which each has its line and column."""
+"""Parser of bracketed text, such as PDDL, into a tree of words with line and column."""
 
 import dataclasses
 import re
@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator
 
 from tpsrl.errors import UserError, unknown
 
-_DEEPEST = 40  # brackets in each other
+_DEEPEST = 40  # maximum nesting of brackets
 _TOKEN = re.compile(r";[^\n]*|[()]|[^\s();]+")
 _NAME = re.compile(r"[a-z][a-z0-9_-]*")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Word:
-    """A word in small letters, as PDDL takes any case for the same; `start` is its index."""
+    """A word in lower case, since PDDL ignores case; `start` is its index in the text."""
 
     text: str
     start: int
@@ -21,7 +21,7 @@ class Word:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Bracket:
-    """What stands between brackets; `start` and `end` are their indices in the text."""
+    """The nodes between two brackets; `start` and `end` are the brackets' indices in the text."""
 
     items: tuple["Node", ...]
     start: int
@@ -29,7 +29,7 @@ class Bracket:
 
     @property
     def head(self) -> str:
-        """The first word, "" where there is none."""
+        """First word, or "" if there is none."""
         first = self.items[0] if self.items else None
         return first.text if isinstance(first, Word) else ""
 
@@ -38,9 +38,9 @@ Node = Word | Bracket
 
 
 class SourceText:
-    """A text and what it is `called` in errors, such as "domain: mine.pddl".
+    """A text with the name by which errors refer to it, such as "domain: mine.pddl".
 
-    A byte order mark is skipped. Any line end counts: that of Unix, Windows and old Macs.
+    A byte order mark is skipped. The line ends of Unix, Windows and old Macs are accepted.
     """
 
     def __init__(self, text: str, called: str) -> None:
@@ -48,10 +48,10 @@ class SourceText:
         self.called = called
 
     def read(self) -> Iterator[Node]:
-        """Everything in the text but comments, one after another.
+        """Yields the top-level nodes of the text, without comments.
 
         Raises:
-            UserError: a bracket has no partner, or too many are in each other.
+            UserError: a bracket has no partner, or the brackets are nested too deeply.
         """
         open_brackets: list[tuple[int, list[Node]]] = [(0, [])]
         for found in _TOKEN.finditer(self._text):
@@ -74,25 +74,25 @@ class SourceText:
             raise self.error(open_brackets[-1][0], "the bracket is never closed")
 
     def line(self, at: Node | int) -> int:
-        """The line of a place, from 1."""
+        """Returns the line of a node or index, from 1."""
         return self._text.count("\n", 0, _index(at)) + 1
 
     def error(self, at: Node | int, why: str) -> UserError:
-        """What is wrong at a place."""
+        """Returns an error at a node or index."""
         return UserError(f"{self._where(at)}: {why}")
 
     def unknown(self, at: Node | int, what: str, given: str, valid: Iterable[str]) -> UserError:
-        """A word at a place that is none of the valid ones, with the nearest of these."""
+        """Returns an error for a word that is not among the valid ones, with the nearest one."""
         valid = list(valid)
         if not valid:
             return self.error(at, f"{what}: unknown value '{given}', as none is declared")
         return unknown(f"{self._where(at)}: {what}", given, valid)
 
     def name(self, node: Node, what: str) -> str:
-        """The name that a node is; `what` it is the name of is for the error.
+        """Returns the name that a node holds; `what` is the named object in messages.
 
         Raises:
-            UserError: it is no name.
+            UserError: the node is not a valid name.
         """
         if not isinstance(node, Word):
             raise self.error(node, f"expected the name of {what}, got a bracket")

@@ -1,26 +1,27 @@
-"""The types, constants, predicates and functions that a domain declares."""
+"""Types, constants, predicates and functions declared by a domain."""
 
 import dataclasses
 from collections.abc import Sequence
 
 from planner.pddl.source import Bracket, Node, SourceText, Word
 
-ROOT = "object"  # the type of everything that has no other
+ROOT = "object"  # default type, above all others
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Declared:
-    """What takes terms: its number of terms, and the place of its declaration."""
+    """Declaration of a predicate or function: its number of terms and its position."""
 
     terms: int
     at: Node
 
 
 class Vocabulary:
-    """What a domain declares, and which requirements it uses.
+    """Declarations of a domain, and the requirements that it uses.
 
-    `types` maps each type to the one above it, `constants` to their types. `unions` are the types
-    that stand for `(either ...)`. `uses` maps each requirement to the place of its first use.
+    `types` maps each type to its parent, `constants` maps constants to their types. `unions` are
+    the types that stand for `(either ...)`. `uses` maps each requirement to the position of its
+    first use.
     """
 
     def __init__(self, source: SourceText) -> None:
@@ -33,14 +34,14 @@ class Vocabulary:
         self._source = source
 
     def use(self, requirement: str, at: Node) -> None:
-        """Notes that something of a requirement stands at a place."""
+        """Records that a node uses a requirement."""
         self.uses.setdefault(requirement, at)
 
     def declare_types(self, section: Bracket) -> None:
-        """Reads `(:types ...)`; a type that is only named as another's is one below `object`.
+        """Parses `(:types ...)`; a type that is named only as a parent becomes a child of `object`.
 
         Raises:
-            UserError: a type is declared twice, or is above itself.
+            UserError: a type is declared twice, or is its own ancestor.
         """
         self.use(":typing", section)
         places: dict[str, Node] = {}
@@ -67,13 +68,13 @@ class Vocabulary:
             if above == name:
                 raise self._source.error(at, f"types in a cycle: {' - '.join(path)}")
             if above in path[:-1]:
-                return  # the cycle is above, and found from there
+                return  # the cycle does not contain `name`; it is reported for its members
 
     def declare_constants(self, section: Bracket) -> None:
-        """Reads `(:constants ...)`.
+        """Parses `(:constants ...)`.
 
         Raises:
-            UserError: one is declared twice, or its type is unknown.
+            UserError: a constant is declared twice, or its type is unknown.
         """
         places: dict[str, Node] = {}
         for word, kind in self._typed(section.items[1:], "a constant"):
@@ -86,19 +87,19 @@ class Vocabulary:
             self.constants[name] = self._type(kind)
 
     def declare_predicates(self, section: Bracket) -> None:
-        """Reads `(:predicates ...)`.
+        """Parses `(:predicates ...)`.
 
         Raises:
-            UserError: one is malformed or declared twice, or a type is unknown.
+            UserError: a predicate is malformed or declared twice, or a type is unknown.
         """
         for item in section.items[1:]:
             self._declare(item, "predicate", self.predicates)
 
     def declare_functions(self, section: Bracket) -> None:
-        """Reads `(:functions ...)`, which have numbers as values.
+        """Parses `(:functions ...)`, whose values are numbers.
 
         Raises:
-            UserError: one is malformed or declared twice, or has other values than numbers.
+            UserError: a function is malformed or declared twice, or has another type than `number`.
         """
         self.use(":action-costs", section)
         for item, kind in self._typed(section.items[1:], "a function"):
@@ -107,10 +108,10 @@ class Vocabulary:
             self._declare(item, "function", self.functions)
 
     def variables(self, node: Node) -> dict[str, str]:
-        """The variables of a bracket with their types, in its order.
+        """Returns the variables of a bracket with their types, in order.
 
         Raises:
-            UserError: it is malformed, one is named twice, or a type is unknown.
+            UserError: the bracket is malformed, a variable is repeated, or a type is unknown.
         """
         if not isinstance(node, Bracket):
             raise self._source.error(node, f"expected parameters in brackets, got '{node.text}'")
@@ -149,7 +150,7 @@ class Vocabulary:
         return f"(either {' '.join(names)})"
 
     def _typed(self, nodes: Sequence[Node], what: str) -> list[tuple[Node, Node | None]]:
-        """The members of a typed list, each with the type behind the next "-"."""
+        """Returns the members of a typed list, each with the type after the next "-", or None."""
         found: list[tuple[Node, Node | None]] = []
         waiting: list[Node] = []
         rest = iter(nodes)

@@ -15,7 +15,7 @@ from skills.spec import ProtocolValues, Referent, SkillSpec
 
 
 def goal_of(things: Sequence[Referent]) -> SkillGoal:
-    """The handle."""
+    """Returns the goal of an action: the handle that it names."""
     return SkillGoal(marker=things[0].marker)
 
 
@@ -26,7 +26,7 @@ _SCRIPTED_CLOSE = "skills.articulated.scripted:ScriptedClose"
 
 
 def _closing(habitat_alone: ArticulatedLimits) -> dict[str, ProtocolValues]:
-    """MS-HAB's tolerance is a share of the joint's range."""
+    """Returns thresholds and limits by protocol; MS-HAB's tolerance is a fraction of the range."""
     return {
         "habitat": ProtocolValues(CloseThresholds(), _IN_PLAN, habitat_alone),
         "m3": ProtocolValues(CloseThresholds(), _IN_PLAN, _IN_PLAN),
@@ -37,7 +37,7 @@ def _closing(habitat_alone: ArticulatedLimits) -> dict[str, ProtocolValues]:
 
 
 def _opening(target: float, mshab: float, alone: ArticulatedLimits) -> dict[str, ProtocolValues]:
-    """MS-HAB's target is a share of the joint's range, and to be reached."""
+    """Returns thresholds and limits by protocol; MS-HAB's target (`mshab`) has no tolerance."""
     return {
         "habitat": ProtocolValues(OpenThresholds(target), _IN_PLAN, alone),
         "m3": ProtocolValues(OpenThresholds(target), _IN_PLAN, _IN_PLAN),

@@ -1,7 +1,7 @@
-"""Open and close: take hold of a face, or lean on it, drive, let go, back to rest.
+"""Scripted Open and Close: attach to a face or push it, drive, release, return to rest.
 
-What comes next is decided by the state of the world, so a skill can be begun anew at any time:
-with the cup on the handle, the joint half open, or the robot wherever something has pushed it.
+The next step follows from the state of the world, so a skill can be restarted at any time: with the
+cup on the handle, with the joint half open, or after the robot was pushed away.
 """
 
 import abc
@@ -27,47 +27,47 @@ from tpsrl.world.kinematics import cup_pose
 from tpsrl.world.reach import point_to_base, to_base
 from tpsrl.world.state import WorldState
 
-# The cup comes on to a face quickly, brakes (m/s2), and halves the last few centimetres with
-# nearly every step, so that it touches without a bump.
+# The cup approaches a face quickly, brakes (m/s2), and covers nearly half of the last few
+# centimetres in each step, so that it touches without an impact.
 _FAST_MPS, _BRAKE_MPS2, _NEARING = 0.8, 4.0, 12.0
 _TOUCH_MPS, _PUSH_MPS = 0.03, 0.06
-_ROUND_M = 0.008  # by which the rim of a cup stands out over a sphere in it
-_PRESS_M, _CONTACT_N = 0.03, 300.0  # the face is reached, whatever the plan said
-_SPEED_MPS, _SPEED_UP_MPS2, _SLOW_DOWN_MPS2 = 1.2, 4.0, 2.5  # of what is moved, at the handle
+_ROUND_M = 0.008  # by which the rim of the cup projects beyond its sphere
+_PRESS_M, _CONTACT_N = 0.03, 300.0  # depth and force at which contact counts as made
+_SPEED_MPS, _SPEED_UP_MPS2, _SLOW_DOWN_MPS2 = 1.2, 4.0, 2.5  # of the handle while the joint moves
 _LAST_MPS = 0.06
-_AIM_GAIN = 4.0  # 1/s, from the tip's error beside its way to its velocity
+_AIM_GAIN = 4.0  # 1/s, from the tip's lateral error to its velocity
 _PULL_GAIN = 4.0  # 1/s, from the arm's deflection to the base's velocity
 _STUCK_STEPS, _STUCK, _NEARER_M = 15, 0.002, 0.0005
-_GONE = 0.05  # m or rad by which something else has moved the face
-_CALM = 0.003  # m or rad in a step: a door that swings faster would run into the cup
+_GONE = 0.05  # m or rad: beyond this, something else has moved the face
+_CALM = 0.003  # m or rad per step: a door that swings faster would hit the released cup
 _LIFT_OFF_M, _LIFT_OFF_MPS = 0.06, 0.8
-_BESIDE_M = 0.5  # farther from the marker than this, the hand is not at the face
+_BESIDE_M = 0.5  # m from the marker, beyond which the hand is not at the face
 _RETREATS_M = (RETREAT_M, 0.25, 0.15)
 _TOUCHING_M = -0.02
-_MOVED = 0.004  # m or rad, by which what is pushed shows that it gives way
-_SHUT, _COASTS = 0.045, 0.005  # m or rad: what is left of the way it goes by itself
+_MOVED = 0.004  # m or rad of motion that confirm contact with a pushed face
+_SHUT, _COASTS = 0.045, 0.005  # m or rad: counts as shut; coasting distance after the push
 
 
 class _Articulated(Routine):
-    """What opening and closing have in common."""
+    """Base class of the scripted opening and closing."""
 
     opening: bool
     usual = False  # see `plan_approach`
-    slowest_mps = 0.0  # of the tip, at a face and at the end of the way
+    slowest_mps = 0.0  # minimum speed of the tip, at the face and at the end of the motion
 
     @property
     def handle(self) -> Handle:
-        """The handle that the goal names."""
+        """Handle of the goal."""
         return handle(self.episode.layout, self.goal.marker)
 
     @property
     def joint(self) -> float:
-        """How far it is open now."""
+        """Current position of the joint (m or rad)."""
         return float(self.world.joints[0, self.handle.index])
 
     @property
     def holds(self) -> bool:
-        """Whether the cup holds this handle."""
+        """Whether the cup holds the handle."""
         return bool(self.world.held_joint[0] == self.handle.index)
 
     def run(self) -> Run:
@@ -82,7 +82,7 @@ class _Articulated(Routine):
         return self._finished()
 
     def choose(self, world: WorldState) -> tuple[np.ndarray, bool]:
-        """See `Routine.choose`; calls stop as soon as everything is as it should be."""
+        """See `Routine.choose`; calls stop once joint, grip and arm are in their final state."""
         self.world = world
         return self.stopped() if self._finished() else super().choose(world)
 
@@ -92,7 +92,7 @@ class _Articulated(Routine):
 
     @abc.abstractmethod
     def done(self) -> bool:
-        """Whether the joint is where it should be."""
+        """Returns whether the joint has reached its final position."""
 
     @abc.abstractmethod
     def work(self) -> Steps:
@@ -100,10 +100,14 @@ class _Articulated(Routine):
 
     @abc.abstractmethod
     def leave(self) -> Steps:
-        """Goes away from what has been moved without moving it."""
+        """Moves away from the door or drawer without moving it."""
 
     def come_to(self) -> Steps:
-        """Drives before the face, raises the arm, and drives on until the cup is on it."""
+        """Drives to the face, raises the arm, and drives on until the cup touches the face.
+
+        Raises:
+            Blocked: there is no approach, or the face cannot be reached.
+        """
         self.grip = -1.0
         approach = yield from self.find(
             lambda scene: plan_approach(scene, self.handle, self.joint, self.opening, self.usual)
@@ -121,12 +125,12 @@ class _Articulated(Routine):
         x, y, yaw = approach.stance
         left = point_to_base(self.world.base[0], np.array([x, y, 0.0]))
         if not self.opening and not self.handle.slides and left[0] > 2 * abs(left[1]):
-            # The hand comes between a door and a wall from the free edge.
+            # The hand enters the gap between door and wall from the free edge.
             yield from self.drive([Leg(x, y, yaw, 1)] * 2)
         yield from self._touch(tip_in_world(approach.stance, cup_pose(approach.posture)[0]))
 
     def _ready(self, approach: Approach, base: np.ndarray) -> np.ndarray:
-        """The arm's way (k, 7) to the posture of an approach, from a base pose (3,)."""
+        """Returns the arm's path (k, 7) to the posture of an approach, at a base pose (3,)."""
         path = self.path_to(approach.posture, self.look().checker(base))
         if path is None:
             self.note("no_path_to_ready")
@@ -134,22 +138,24 @@ class _Articulated(Routine):
         return path
 
     def _gap(self) -> float:
-        """How far (m) the tool is off the face, a few millimetres less rather than more."""
+        """Returns the distance (m) of the tool from the face, a few millimetres too small."""
         cup, normal = np.asarray(self.world.ee_pos[0]), self.handle.normal(self.joint)
         facing = -quat_matrix(self.world.ee_quat[0])[:, 0] @ normal
         off = float((cup - self.handle.point(self.joint)) @ normal)
         if self.opening:
             return off - float(off_face(facing, opening=True))
-        # A hand that leans over a drawer touches with the cup alone.
+        # Above a drawer the hand touches with the cup alone.
         base, arm = np.asarray(self.world.base[0]), np.asarray(self.world.arm[0])
         spheres = hand_to_front(self.handle, self.joint, base, arm) - _ROUND_M
         return max(spheres, off - float(off_face(facing, opening=False)) + PUSH_GAP_M)
 
     def _touch(self, contact: np.ndarray) -> Steps:
-        """Brings the cup's tip to a point (3,) on the face, by driving, until that is felt.
+        """Drives the cup's tip to a point (3,) on the face until contact.
+
+        Contact is a hold, a motion of the pushed joint, a measured force, or a negative gap.
 
         Raises:
-            Blocked: the face comes no nearer, or has gone.
+            Blocked: the distance does not decrease, or the face has moved away.
         """
         tip = point_to_base(self.world.base[0], self.world.ee_pos[0])
         into, before = -self.handle.normal(self.joint), self.joint
@@ -170,14 +176,14 @@ class _Articulated(Routine):
             self.world = yield self.move_tip(tip, to_base(self.world.base[0], wanted))
 
     def _speed(self, direction: np.ndarray) -> float:
-        """How fast (m/s) the base moves the cup in a direction (3,) now, at least 0."""
+        """Returns the speed (m/s, at least 0) of the cup in a direction (3,), due to the base."""
         velocity, base = np.asarray(self.world.base_velocity[0]), self.world.base[0]
         x, y = np.asarray(self.world.ee_pos[0])[:2] - base[:2]
         moved = velocity[:2] + velocity[2] * np.array([-y, x])
         return max(0.0, float(moved @ direction[:2]))
 
     def drag(self, goal: float) -> Steps:
-        """Drives so that the cup, held where it is in the base frame, takes the joint along."""
+        """Drives so that the cup, fixed in the base frame, moves the joint to `goal` (m or rad)."""
         self.phase = "drag"
         where, tip = self.handle, point_to_base(self.world.base[0], self.world.ee_pos[0])
         sign = 1.0 if goal > self.joint else -1.0
@@ -200,7 +206,7 @@ class _Articulated(Routine):
                 return
 
     def lift_off(self) -> Steps:
-        """Takes the cup straight off the face, by driving."""
+        """Drives the cup off the face along its normal."""
         tip = point_to_base(self.world.base[0], self.world.ee_pos[0])
         normal, best, stuck = self.handle.normal(self.joint), self._gap(), 0
         while self._gap() < _LIFT_OFF_M and stuck < _STUCK_STEPS:
@@ -211,18 +217,18 @@ class _Articulated(Routine):
 
     @property
     def at_face(self) -> bool:
-        """Whether the tool is so near to the face that it would move it."""
+        """Whether the tool is near enough to the face to move it."""
         away = np.asarray(self.world.ee_pos[0]) - self.handle.point(self.joint)
         return self._gap() < _LIFT_OFF_M and float(np.linalg.norm(away)) < _BESIDE_M
 
 
 class ScriptedOpen(_Articulated):
-    """Sucks on to the face under the marker, and drives back."""
+    """Attaches the cup to the face at the marker, and drives back."""
 
     opening = True
 
     def done(self) -> bool:
-        """Open far enough to reach what is inside."""
+        """Returns whether the joint is open far enough to reach the objects inside."""
         return self.joint >= open_goal(self.handle)[-1] - 0.015
 
     def work(self) -> Steps:
@@ -235,7 +241,7 @@ class ScriptedOpen(_Articulated):
         self.grip = 1.0
         scene, (goal, _, enough) = self.look(), open_goal(self.handle)
         drag = foresee(scene, self.handle, scene.base, scene.arm, self.joint, goal)
-        # Where it was taken hold of a little beside the plan, the last of the way is only felt.
+        # If the contact is slightly off the plan, the forecast is too small: pull until it ends.
         yield from self.drag(max(drag.joint, enough))
         before = math.inf
         while self.holds and abs(self.joint - before) > _CALM:
@@ -243,7 +249,7 @@ class ScriptedOpen(_Articulated):
             yield from self.wait(1)
 
     def leave(self) -> Steps:
-        """Releases the handle and backs off, so that the folding arm does not move it again."""
+        """Releases the handle and backs off, so that the folding arm does not move the joint."""
         if not self.holds and not self.at_face:
             return
         self.phase, self.grip = "retreat", -1.0
@@ -259,7 +265,10 @@ class ScriptedOpen(_Articulated):
             yield from self.drive_and_follow(legs, path)
 
     def _way_back(self) -> tuple[np.ndarray | None, np.ndarray | None]:
-        """Where to back off to (3,), and the arm's way (k, 7) to rest there; as far as there is."""
+        """Returns the base pose (3,) to back off to, and the arm's path (k, 7) to rest there.
+
+        Either is None if there is none.
+        """
         scene = self.look()
         footprint = scene.footprint(scene.arm, without=self.handle.index)
         ends = [ahead(scene.base, -by) for by in _RETREATS_M]
@@ -271,7 +280,7 @@ class ScriptedOpen(_Articulated):
         return (ends[0] if ends else None), None
 
     def _fold_path(self, base: np.ndarray) -> np.ndarray | None:
-        """The arm's way (k, 7) to rest at a base pose, if there is one."""
+        """Returns the arm's path (k, 7) to rest at a base pose (3,), or None."""
         there = dataclasses.replace(self.look(), base=base)
         checker = there.checker(base)
         for posture in resting(there, checker, only_drivable=True):
@@ -282,13 +291,13 @@ class ScriptedOpen(_Articulated):
 
 
 class ScriptedClose(_Articulated):
-    """Leans on the face under the marker, and drives on."""
+    """Pushes on the face at the marker by driving forward."""
 
     opening = False
-    together_m = 0.03  # an open door that is brushed swings away, out of reach
+    together_m = 0.03  # an open door that is touched swings out of reach
 
     def done(self) -> bool:
-        """As good as shut."""
+        """Returns whether the joint counts as shut."""
         return self.joint <= _SHUT
 
     def work(self) -> Steps:
@@ -299,16 +308,16 @@ class ScriptedClose(_Articulated):
         yield from self.drag(min(drag.joint + _COASTS, _SHUT - _MOVED))
 
     def leave(self) -> Steps:
-        """Takes the hand off: without suction it does not open what it has shut."""
+        """Lifts the hand off the face; without suction this does not open the joint again."""
         if self.at_face:
             self.phase = "retreat"
             yield from self.lift_off()
 
 
 class UsualClose(ScriptedClose):
-    """Closes in the same way wherever that can be done: for demonstrations.
+    """Demonstrator of closing: uses the same approach wherever possible.
 
-    It never creeps: a speed of a hundredth of the fastest is none for a network.
+    Speeds have a minimum, because a network cannot learn speeds of 1% of the maximum.
     """
 
     usual, slowest_mps = True, 0.2

@@ -1,8 +1,8 @@
 """Opening and closing by servoing: the demonstrators that policies are cloned from.
 
-The arm takes one posture, the usual one. With it the base drives before the handle; then cup and
-face, the drag, and the way back are read off where cup, joint and base are. What the scripted skill
-plans is done here in one way only.
+The arm takes one standard posture, with which the base drives up to the handle. Contact, drag and
+retreat are then functions of the poses of cup, joint and base. The scripted skill chooses among
+many plans; here there is only one.
 """
 
 import functools
@@ -29,30 +29,30 @@ from tpsrl.world.kinematics import cup_pose
 from tpsrl.world.reach import point_to_base, to_base
 from tpsrl.world.state import WorldState
 
-_BEFORE_M = 0.15  # the face the arm is brought into its posture, and the cup is aimed
+_BEFORE_M = 0.15  # from the face, where the arm takes its posture and the cup is aimed
 _POSED_RAD = 0.15
 _AIM_GAIN, _BRAKE, _FASTEST, _SLOWEST = 4.0, 2.0, 0.8, 0.4
 _ASKEW_RAD, _TURN_GAIN = 0.35, 4.0
-# Farther askew or aside than that it first drives to a pose from which it is straight ahead.
+# Beyond _ASKEW_RAD or _ASIDE_M it first drives to a pose with the face straight ahead.
 _ASIDE_M, _THERE_M = 0.12, 0.1
 _SWEEP, _BLOCKED_RAD, _SAFE_M = (0.0, 0.33, 0.67), math.pi, 0.02
-_FUNNEL = 3.0  # metres off the face for each beside the handle
-_GRIP_M = 0.12  # from the face, from where on the cup sucks
-_PULL, _LAST = 1.0, 0.25  # m/s of the handle
+_FUNNEL = 3.0  # distance from the face per metre of lateral error
+_GRIP_M = 0.12  # from the face, within which suction is on
+_PULL, _LAST = 1.0, 0.25  # m/s of the handle: maximum, and at the end
 _SLOW_DOWN, _PULL_GAIN = 2.0, 3.0
 _OFF_M, _OFF_MPS = 0.06, 0.8
-_NEAR_M = 0.6  # of the handle: the hand is at the face
-_AT_REST_M = 0.125  # success asks for 0.15
+_NEAR_M = 0.6  # from the handle: the hand counts as at the face
+_AT_REST_M = 0.125  # success requires 0.15
 _SHUT = 0.03
 _BEHIND_M, _AT_FACE_M, _LINED_UP_M = 0.06, 0.1, 0.15
 _CLEAR_M, _EDGE_M, _AROUND_MPS = 0.04, 0.2, 0.8
 _PUSH_MPS = 0.8
 _FOLD_RAD, _FOLDED_M = 0.62, 0.09
-_SHORT, _SPARE_RAD = 0.015, 0.25  # of what is far enough, m or rad; beyond it, a door that is held
+_SHORT, _SPARE_RAD = 0.015, 0.25  # m or rad: tolerated shortfall; excess of a held door
 
 
 class ServoOpen(Mover):
-    """See the module; `SkillGoal.marker` is what to open."""
+    """Demonstrator of opening; `SkillGoal.marker` is the handle."""
 
     def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
         """See `skills.core.interface.Demonstrator.begin`."""
@@ -80,23 +80,23 @@ class ServoOpen(Mover):
         return action, True
 
     def is_done(self, joint: float, holds: bool) -> bool:
-        """Whether it is open far enough; a door that is let go may fall back a little."""
+        """Returns whether the joint is open far enough; a released door may swing back a little."""
         spare = _SPARE_RAD if holds and not self._handle.slides else -_SHORT
         return joint >= open_goal(self._handle)[-1] + spare
 
-    # -- coming --------------------------------------------------------------------------------
+    # -- approaching ---------------------------------------------------------------------------
 
     def _hold(self, joint: float) -> tuple[np.ndarray, np.ndarray]:
-        """Posture and stance for the joint as it is, looked up anew once it has moved."""
+        """Returns posture (7,) and stance (3,) for `joint`, updated after a motion of 0.03."""
         if self._known is None or abs(self._known[0] - joint) >= 0.03:
             self._plans += 1
             self._known = (joint, *door_grasps.usual_hold(self._handle, joint, self.episode.layout))
         return self._known[1:]
 
     def _come(self, scene: Scene, world: WorldState, joint: float, action: np.ndarray) -> None:
-        """Drives before the face while the arm goes into its posture, then leads the cup to it.
+        """Drives to the face while the arm takes its posture, then moves the cup to the handle.
 
-        Turning moves the cup sideways, so that the base need not, unless it is far off.
+        Small lateral errors of the cup are corrected by turning, without moving the base sideways.
         """
         posture, stance = self._hold(joint)
         posed = float(np.abs(scene.arm - posture).max()) < _POSED_RAD
@@ -133,12 +133,12 @@ class ServoOpen(Mover):
             action[act.GRIP] = 1.0
 
     def _apart(self, world: WorldState, normal: np.ndarray) -> float:
-        """How far (m) the cup's tip is off the face when it touches."""
+        """Returns the distance (m) of the cup's tip from the face at contact."""
         facing = -quat_matrix(world.ee_quat[0])[:, 0] @ normal
         return float(off_face(np.asarray(facing), opening=True))
 
     def _lead(self, scene: Scene, cup: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-        """The base's action (2,) that moves the cup's tip (3,) with a velocity (3,) in m/s."""
+        """Returns the base's action (2,) for a velocity `wanted` (3,), m/s, of the tip at `cup`."""
         x, y, _ = point_to_base(scene.base, cup)
         u, w, _ = to_base(scene.base, wanted)
         turn = w / max(x, 0.2)
@@ -149,7 +149,7 @@ class ServoOpen(Mover):
     # -- moving the joint ----------------------------------------------------------------------
 
     def _drag(self, scene: Scene, world: WorldState, joint: float) -> np.ndarray:
-        """The base's action (2,) that takes the joint along."""
+        """Returns the base's action (2,) that moves the held joint."""
         cup = np.asarray(world.ee_pos[0], np.float64)
         motion = self._handle.motion(joint, cup)
         radius = float(np.linalg.norm(motion))
@@ -165,7 +165,7 @@ class ServoOpen(Mover):
         return self._lead(scene, cup, wanted + _PULL_GAIN * back)
 
     def _posture(self, scene: Scene) -> np.ndarray:
-        """The posture (7,) that the arm is to keep."""
+        """Returns the posture (7,) that the arm keeps."""
         if self._known is not None:
             return self._known[1]
         return scene.arm
@@ -175,7 +175,7 @@ class ServoOpen(Mover):
     def _leave(
         self, scene: Scene, world: WorldState, joint: float, holds: bool, action: np.ndarray
     ) -> None:
-        """Lets go, takes the cup off the face, backs off while the arm folds, calls stop."""
+        """Releases, lifts the cup off the face, backs off while the arm folds, calls stop."""
         cup = np.asarray(world.ee_pos[0], np.float64)
         away, normal = cup - self._handle.point(joint), self._handle.normal(joint)
         self._known = None
@@ -198,7 +198,7 @@ class ServoOpen(Mover):
 
 
 class ServoClose(ServoOpen):
-    """See the module; `SkillGoal.marker` is the door to close, by pushing on its face."""
+    """Demonstrator of closing a door by pushing on its face; `SkillGoal.marker` is the handle."""
 
     def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
         """See `skills.core.interface.Demonstrator.begin`."""
@@ -210,11 +210,11 @@ class ServoClose(ServoOpen):
         self._rest = folded(tuple(self._push))
 
     def is_done(self, joint: float, holds: bool) -> bool:
-        """Whether it is shut."""
+        """Returns whether the joint counts as shut."""
         return joint <= _SHUT
 
     def _come(self, scene: Scene, world: WorldState, joint: float, action: np.ndarray) -> None:
-        """Leads the hand around the free edge of a door, on to its face, and pushes on."""
+        """Moves the hand around the free edge of the door to its face, and pushes."""
         posture = self._push
         posed = float(np.abs(scene.arm - posture).max()) < _POSED_RAD
         point, normal = self._handle.point(joint), self._handle.normal(joint)
@@ -230,7 +230,7 @@ class ServoClose(ServoOpen):
         if touches:
             wanted = -_PUSH_MPS * normal - _AIM_GAIN * beside
         elif off < _CLEAR_M:
-            # Behind the door: out past its edge, then around it.
+            # The hand is behind the door: move out past its edge, then around it.
             out = float(np.clip(_AIM_GAIN * (_EDGE_M - past), -0.3, 1.0))
             around = 1.0 if past > _EDGE_M - 0.05 else float(np.clip(-0.06 - off, -1.0, 0.0))
             wanted = _AROUND_MPS * (out * outwards + around * normal)
@@ -252,7 +252,7 @@ class ServoClose(ServoOpen):
         action[act.BASE] = forward, turn
 
     def _outwards(self, joint: float) -> np.ndarray:
-        """The direction (3,) from the hinge to the handle, along the face."""
+        """Returns the direction (3,) along the face from the hinge to the handle."""
         motion = self._handle.motion(joint, self._handle.point(joint))
         along = np.cross(motion, self._handle.rotation @ np.array(self._handle.link.axis))
         found: np.ndarray = along / np.linalg.norm(along)
@@ -260,20 +260,24 @@ class ServoClose(ServoOpen):
 
 
 def _braked(left: float) -> float:
-    """The speed (m/s) from which it can still brake within so many metres, backwards if below 0."""
+    """Returns the speed (m/s) that allows braking within `left` metres, with its sign."""
     return math.copysign(math.sqrt(2.0 * _BRAKE * abs(left)), left)
 
 
 def _at_most(wanted: np.ndarray, speed: float) -> np.ndarray:
-    """A velocity (3,) that is at most so fast."""
+    """Returns a velocity (3,) limited to `speed`."""
     limited: np.ndarray = wanted / max(1.0, float(np.linalg.norm(wanted)) / speed)
     return limited
 
 
 def drive_to(scene: Scene, posture: np.ndarray, goal: np.ndarray) -> tuple[float, float]:
-    """The base's action that takes it to a pose (3,): turn, drive on or back, turn again.
+    """Returns the base's action towards a pose (3,): turn, drive forwards or backwards, turn again.
 
-    On or back is what takes less turning there and with the arm in `posture` (7,) touches nothing.
+    The direction is the one that needs less turning, preferring turns at `goal` that are free of
+    collisions with the arm in `posture` (7,).
+
+    Returns:
+        Linear and angular command in [-1, 1].
     """
     base = scene.base
     x, y, _ = point_to_base(base, np.array([goal[0], goal[1], 0.0]))
@@ -298,10 +302,12 @@ def drive_to(scene: Scene, posture: np.ndarray, goal: np.ndarray) -> tuple[float
 
 @functools.lru_cache(maxsize=16)
 def folded(hold: tuple[float, ...]) -> np.ndarray:
-    """The posture (7,) to go to from another, (7,): rest, or if that is far, one in between.
+    """Returns the posture (7,) in which to end from `hold` (7,): rest, or a nearer one.
 
-    Success asks for the end effector at its resting point, not for the resting posture. This one
-    has it there, is at most `_FOLD_RAD` away in every joint, and as near to rest as that allows.
+    Success requires the end effector at its resting point, not the resting posture. If rest is more
+    than `_FOLD_RAD` away in a joint, the result is the posture nearest to rest that is at most
+    `_FOLD_RAD` away in every joint and has the end effector within `_FOLDED_M` of its resting
+    point. Without such a posture the result is rest.
     """
     start = np.array(hold)
     if float(np.abs(start - REST).max()) <= _FOLD_RAD:

@@ -1,4 +1,4 @@
-"""Starts of opening and closing: in the region before the handle, facing it but for noise."""
+"""Start states of opening and closing: in a region before the handle, facing it with noise."""
 
 import dataclasses
 import math
@@ -22,21 +22,21 @@ DRAWER = DRAWERS["drawer_right_top"]  # the one drawer of habitat-lab's tasks
 REGION_SCALE = 0.2  # habitat-lab shrinks its spawn regions about their centres by this
 CLOSE_DRAWER_M = (0.4, 0.5)
 CLOSE_FRIDGE_RAD = (math.pi / 4, 2 * math.pi / 3)
-_ARM_BOX_M = (1.2, 0.7, 1.5)  # a handle must not lie beyond this corner of the arm's box
+_ARM_BOX_M = (1.2, 0.7, 1.5)  # upper corner of the arm's box, which must contain the handle
 _ARM_BOX_SLACK_M = 0.01
-_HAND_M = 0.2  # behind what is to be pushed shut
-_TOUCH_M = 0.001  # so far a drawer may reach into its neighbour
+_HAND_M = 0.2  # free depth behind a face that is to be pushed shut
+_TOUCH_M = 0.001  # by which a drawer may overlap its neighbour
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Region:
-    """Before a handle or a fridge: where the base starts, in that one's frame (m)."""
+    """Region of base positions before a handle or fridge, in its frame (m)."""
 
     x: tuple[float, float]
     y: tuple[float, float]
 
     def draw(self, rng: np.random.Generator) -> np.ndarray:
-        """A point (3,) at height 0 of the shrunken region."""
+        """Draws a point (3,) at height 0 from the region, scaled by `REGION_SCALE`."""
         low, high = np.array([self.x, self.y]).T
         reach = REGION_SCALE * (high - low) / 2
         return np.append(rng.uniform((low + high) / 2 - reach, (low + high) / 2 + reach), 0.0)
@@ -50,12 +50,12 @@ _BEFORE_FRIDGE = _Region((0.833, 1.25), (-0.6, 0.6))
 def _articulated(
     marker: str, region: _Region, openings: tuple[float, float] | None
 ) -> Callable[[Episode, np.random.Generator], Draw]:
-    """In the region before what is to be opened or closed, facing it but for noise.
+    """Returns the draw of start states in `region`, facing the handle with noise.
 
-    With `openings` the joint starts anywhere between them, its limit and the walls permitting:
-    there has to be room for a hand behind it, or nothing without suction could close it. In the
-    validation family the fridge's hinge is next to a wall, which may be why MS-HAB reports that
-    its closing never succeeded there.
+    With `openings` the initial joint position is drawn between them, up to the joint's limit. It
+    must leave room for a hand between the door or drawer and the walls, because closing without
+    suction is impossible otherwise. In the validation family the fridge's hinge is next to a wall,
+    which may explain why MS-HAB reports that closing never succeeded there.
     """
 
     def prepare(base: Episode, rng: np.random.Generator) -> Draw:
@@ -75,7 +75,7 @@ def _articulated(
 
 
 def _towards(region: _Region) -> Callable[[Episode, SkillGoal, np.random.Generator], Draw]:
-    """The same for a handle of an episode, as far open as it is there."""
+    """Returns the draw for a given goal, with the joint where the episode has it."""
 
     def prepare(base: Episode, goal: SkillGoal, rng: np.random.Generator) -> Draw:
         return lambda attempt: _before(base, goal.marker, region, rng)
@@ -84,7 +84,7 @@ def _towards(region: _Region) -> Callable[[Episode, SkillGoal, np.random.Generat
 
 
 def _around(marker: str) -> Callable[[Episode, np.random.Generator, float], Draw]:
-    """At most so far (m) from a closed handle, on any side, facing it but for noise."""
+    """Returns the draw within `within` metres of a closed handle, facing it with noise."""
 
     def prepare(base: Episode, rng: np.random.Generator, within: float) -> Draw:
         point = tuple(handle(base.layout, marker).point(0.0))
@@ -94,9 +94,9 @@ def _around(marker: str) -> Callable[[Episode, np.random.Generator, float], Draw
 
 
 def _before(base: Episode, marker: str, region: _Region, rng: np.random.Generator) -> Start | None:
-    """A start before a handle where the episode has it; None: not free."""
+    """Returns a start before a handle of the episode, or None if the drawn pose is not free."""
     grip, joint = handle(base.layout, marker), base.articulation.get(marker, 0.0)
-    # A drawer's frame is that of its marker, the fridge's that of its body.
+    # The region's frame is the marker for a drawer, the body for the fridge.
     pos, turn = grip.pose(joint)
     marked = pos + turn @ np.array(grip.link.marker)
     origin, rotation = (marked, turn) if grip.slides else (grip.origin, grip.rotation)
@@ -113,7 +113,7 @@ def _before(base: Episode, marker: str, region: _Region, rng: np.random.Generato
 
 
 def _opened(base: Episode, marker: str, joint: float) -> Episode:
-    """The episode with one door or drawer elsewhere, and what is in the drawer gone along."""
+    """Returns the episode with one joint at `joint`; objects in a drawer move with it."""
     articulation = {**base.articulation, marker: joint}
     before, after = joints_at(base.articulation), joints_at(articulation)
     inside = {name for name, key in DRAWERS.items() if key == marker}
@@ -129,7 +129,7 @@ def _opened(base: Episode, marker: str, joint: float) -> Episode:
 
 
 def _swings_free(layout: str, marker: str, joint: float) -> bool:
-    """Whether a door or drawer stands clear of walls and furniture, with room for a hand behind."""
+    """Returns whether a door or drawer is clear of walls and furniture, with room for a hand."""
     body, _ = resolve(layout)[0].link(marker)
     others = furniture(layout, without=body)
     where = handle(layout, marker)
@@ -141,7 +141,7 @@ def _swings_free(layout: str, marker: str, joint: float) -> bool:
 
 
 def _hand(where: Handle, joint: float) -> Prism:
-    """The space of a hand behind the handle."""
+    """Returns the space of a hand beyond the handle, along the face's normal."""
     _, turn = where.pose(joint)
     centre = where.point(joint) + (_HAND_M / 2 + _TOUCH_M) * where.normal(joint)
     return box_prism(centre, turn, np.array([_HAND_M / 2, 0.06, 0.06]))

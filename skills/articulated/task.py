@@ -1,12 +1,12 @@
 """Open and close the fridge and the drawers (HAB's articulated object tasks; habitat-lab 0.3.3).
 
-Opening succeeds when the joint has come to within 0.05 (m or rad) of its target or beyond, closing
-when it is within 0.05 of zero; both ask for the end effector within 0.15 m of the resting point,
-an empty cup, and stop. Closing is done without the grip: the door or drawer is pushed.
+Opening succeeds when the joint is within 0.05 (m or rad) of its target or beyond it, closing when
+it is within 0.05 of zero. Both also require the end effector within 0.15 m of its resting point, an
+empty cup, and stop. Closing has no grip action: the door or drawer is pushed.
 
-What follows when the hold of the handle breaks is a setting of the protocol, `broken_hold`: it
-"fails" the skill, as in habitat-lab's skill tasks, or the skill "goes_on" with an empty cup, as in
-habitat-lab's full task.
+The protocol's setting `broken_hold` determines the effect of a broken hold of the handle: "fails"
+ends the skill as a failure, as in habitat-lab's skill tasks; with "goes_on" the skill continues
+with an empty cup, as in habitat-lab's full task.
 """
 
 import abc
@@ -30,7 +30,7 @@ BrokenHold = Literal["fails", "goes_on"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ArticulatedSettings(TaskSettings):
-    """What opening and closing add to the settings that all skills share."""
+    """Settings of opening and closing, in addition to those that all skills share."""
 
     handle: float = config.option(1.0, "reward per metre of progress of the cup to the handle")
     grasp: float = config.option(5.0, "one-time reward for grasping the handle")
@@ -49,14 +49,14 @@ class ArticulatedSettings(TaskSettings):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ArticulatedLimits(SkillLimits):
-    """The limits of opening and closing, and whether a broken hold fails the skill."""
+    """Limits of opening and closing, and the effect of a broken hold."""
 
     broken_hold: BrokenHold = config.option("fails", "what happens when the hold breaks")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OpenThresholds:
-    """When opening has succeeded: the joint is at `target` - `tolerance` or beyond."""
+    """Success thresholds of opening: the joint is at `target` - `tolerance` or beyond."""
 
     target: float = config.option(0.45, "joint position to reach (m or rad)")
     tolerance: float = config.option(
@@ -69,7 +69,7 @@ class OpenThresholds:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CloseThresholds:
-    """When closing has succeeded."""
+    """Success thresholds of closing: the joint is within `tolerance` of zero."""
 
     tolerance: float = config.option(
         0.05, "maximum distance of the joint from its target (m or rad)"
@@ -81,15 +81,15 @@ class CloseThresholds:
 
 @dataclasses.dataclass(slots=True)
 class ArticulatedMeasures(Measures):
-    """From the end effector to the handle, and what the joint lacks."""
+    """Distance from the end effector to the handle, and of the joint from its target."""
 
     distance: Array  # (n,) m
-    gap: Array  # (n,) m or rad; not positive: nothing is lacking
+    gap: Array  # (n,) m or rad; at most 0: the target is reached
 
 
 @dataclasses.dataclass(slots=True)
 class ArticulatedMemory(Memory):
-    """The handle at the start, the step before, and what has been rewarded already."""
+    """Initial handle position, measures of the previous step, and one-time rewards given so far."""
 
     initial_position: Array  # (n, 3) m
     distance: Array  # (n,) m
@@ -108,7 +108,11 @@ ArticulatedStep = StepContext[
 class Articulated(
     Skill[ArticulatedSettings, JointThresholdsT, ArticulatedMeasures, ArticulatedMemory]
 ):
-    """What opening and closing share; `SkillGoal.marker` is the handle, `unit` the joint's."""
+    """Base class of opening and closing; `SkillGoal.marker` is the handle.
+
+    Args:
+        unit: of the joint, "m" or "rad"
+    """
 
     settings_type = ArticulatedSettings
     penalties = ("wrong_grasp",)
@@ -121,10 +125,13 @@ class Articulated(
 
     @abc.abstractmethod
     def gap(self, opening: Array, thresholds: JointThresholdsT) -> Array:
-        """What joints at `opening` (n,) lack (m or rad); not positive: nothing."""
+        """Returns the distance (m or rad) of joints at `opening` (n,) from their target.
+
+        Values of at most 0 mean that the target is reached.
+        """
 
     def measure(self, now: MeasureContext[JointThresholdsT]) -> ArticulatedMeasures:
-        """From the cup to the handle, and what the joint lacks."""
+        """Computes the distances from the cup to the handle and of the joint from its target."""
         goals, world = now.goals, now.world
         shared, _ = common(world, each(world.marker_pos, goals.joint))
         gap = self.gap(each(world.joints, goals.joint), now.thresholds)
@@ -134,7 +141,7 @@ class Articulated(
     def remember(
         self, start: StartContext[JointThresholdsT, ArticulatedMeasures]
     ) -> ArticulatedMemory:
-        """A handle that is held at the start was grasped before."""
+        """Returns the initial memory; a handle that is held at the start counts as grasped."""
         world, measures = start.world, start.measures
         never = array_namespace(world.base).zeros_like(world.violation)
         return ArticulatedMemory(
@@ -147,7 +154,7 @@ class Articulated(
         )
 
     def conditions(self, step: ArticulatedStep[JointThresholdsT]) -> Conditions:
-        """Joint (m or rad), released, rest (m), stop."""
+        """Returns the conditions joint (m or rad), released, rest (m), and stop."""
         measures, thresholds = step.measures, step.thresholds
         return {
             "joint": Condition.at_most(measures.gap, thresholds.tolerance, self.unit),
@@ -157,9 +164,9 @@ class Articulated(
         }
 
     def evaluate(self, step: ArticulatedStep[JointThresholdsT], success: Array) -> Evaluation:
-        """Rewards coming to the handle, the grasp, moving the joint, and then coming to rest.
+        """Rewards progress to the handle, the grasp, motion of the joint, then progress to rest.
 
-        Any stop ends the episode.
+        A stop always ends the episode. Any other grasp is a failure.
         """
         world, measures, before = step.world, step.measures, step.memory
         xp = array_namespace(world.base)
@@ -192,37 +199,37 @@ class Articulated(
         )
 
     def seeks(self, step: ArticulatedStep[JointThresholdsT]) -> Array:
-        """Until the handle is held."""
+        """Returns whether the handle is still to be grasped (n,): nothing articulated is held."""
         return step.world.held_joint < 0
 
     def destination(self, task: TaskState[ArticulatedMemory]) -> Array:
-        """The handle."""
+        """Returns the initial position of the handle (n, 3)."""
         return task.memory.initial_position
 
 
 class Open(Articulated[OpenThresholds]):
-    """Open a door or drawer to `OpenThresholds.target`."""
+    """Definition of opening a door or drawer to `OpenThresholds.target`."""
 
     parts = (action.ARM, action.GRIP, action.BASE, action.STOP)
 
     def gap(self, opening: Array, thresholds: OpenThresholds) -> Array:
-        """What is missing to the target."""
+        """See `Articulated.gap`."""
         return thresholds.target - opening
 
     def line(self, thresholds: OpenThresholds) -> Line:
-        """Where the joint counts as open."""
+        """Returns the joint position beyond which the joint counts as open."""
         return Line(thresholds.target - thresholds.tolerance, self.unit, beyond=True)
 
 
 class Close(Articulated[CloseThresholds]):
-    """Close a door or drawer."""
+    """Definition of closing a door or drawer."""
 
     parts = (action.ARM, action.BASE, action.STOP)
 
     def gap(self, opening: Array, thresholds: CloseThresholds) -> Array:
-        """How far it is from closed, to either side."""
+        """See `Articulated.gap`; the distance from zero, to either side."""
         return array_namespace(opening).abs(opening)
 
     def line(self, thresholds: CloseThresholds) -> Line:
-        """Where the joint counts as closed."""
+        """Returns the joint position within which the joint counts as closed."""
         return Line(thresholds.tolerance, self.unit)

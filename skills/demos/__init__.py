@@ -1,1 +1,1 @@
-"""Demonstrations: what a skill's demonstrator would do in the states that somebody got into."""
+"""Demonstrations: states of recorded episodes, labelled with the demonstrator's actions."""

@@ -1,8 +1,9 @@
-"""Cloning a skill's policy from demonstrations, with rounds of DAgger if asked for.
+"""Cloning of a skill's policy from demonstrations, optionally with rounds of DAgger.
 
-In a round the policy as it is acts in training homes while the demonstrator says what it would do
-there; these episodes join the demonstrations (Ross, Gordon and Bagnell, "A reduction of imitation
-learning and structured prediction to no-regret online learning", AISTATS 2011).
+In a round the current policy acts in training environments while the demonstrator labels the states
+with its actions; these episodes are added to the demonstrations (Ross, Gordon and Bagnell, "A
+reduction of imitation learning and structured prediction to no-regret online learning", AISTATS
+2011).
 """
 
 import contextlib
@@ -30,17 +31,18 @@ from tpsrl.rl.run import curves, metrics, warm_start
 from tpsrl.rl.run.validation import MakePool, Validation
 from tpsrl.runtime import pool, progress
 
-_JOB = 12  # episodes that a worker is given at a time
+_JOB = 12  # episodes per job of a worker
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CloneSchedule:
-    """How long, and what happens in between.
+    """Length of a cloning, its rounds of DAgger and its validations.
 
-    The `frames` to go through are divided into `rounds` + 1 parts, and before each but the first
-    `round_episodes` episodes are recorded in which the policy acts; for a policy that knows the
-    skill already (`knows`) into `rounds` parts, and before the first as well. `validations` are
-    spread over the whole, of `validation_episodes` each.
+    The `frames` to train on are divided into `rounds` + 1 parts. Before each part except the first,
+    `round_episodes` episodes are recorded in which the policy acts. For a policy that has already
+    learned the skill (`knows`) there are `rounds` parts, with a round before the first one too.
+    `validations` of `validation_episodes` episodes each are spread evenly. `takeover` and `relabel`
+    are those of `skills.demos.recording.Actors`.
     """
 
     frames: int
@@ -53,28 +55,28 @@ class CloneSchedule:
     validation_episodes: int = 100
 
     def due(self, part: int, parts: int) -> int:
-        """How many rounds are to have been before one of so many parts."""
+        """Returns the number of rounds that must precede part `part` of `parts`."""
         if self.knows:
             return min(part * self.rounds // parts + 1, self.rounds)
         return part * (self.rounds + 1) // parts
 
 
 class Cloning:
-    """One policy that is being cloned.
+    """Cloning of one policy.
 
     Args:
-        options: of the homes that DAgger's rounds take place in, and of what the policy is shown
-        preset: network and fitting
-        schedule: how long
+        options: of the environments of DAgger's rounds, including the policy's inputs
+        preset: settings of network and optimisation
+        schedule: frames, rounds and validations
         out: folder for `checkpoints/`, metrics.jsonl and curve.png
-        validation: makes the environments of a validation, None for none
-        processes: workers of DAgger's rounds
-        seed: of weights, order and rounds
-        say: is told how it goes
-        init: what the policy's weights are taken from (`tpsrl.rl.run.warm_start`)
+        validation: makes the environments of a validation; None: no validations
+        processes: number of workers of DAgger's rounds
+        seed: of weights, order of episodes and rounds
+        say: is called with lines of progress
+        init: checkpoint that initialises the policy's weights (`tpsrl.rl.run.warm_start`)
 
     Raises:
-        UserError: `init` does not fit.
+        UserError: `init` does not fit the policy.
     """
 
     def __init__(
@@ -109,15 +111,18 @@ class Cloning:
 
     @property
     def latest(self) -> Path:
-        """The policy as it is after the last part."""
+        """Path of the checkpoint of the latest part."""
         return self.out / checkpoints.FOLDER / checkpoints.LATEST
 
     def run(self, episodes: list[Demonstration], made: Json) -> Json:
-        """Fits the policy to the end; what the best validation said.
+        """Fits the policy and returns the result of the best validation.
 
         Args:
-            episodes: to begin with
-            made: what a checkpoint says of where they are from
+            episodes: initial demonstrations
+            made: provenance of the demonstrations, saved in checkpoints
+
+        Returns:
+            The best validation with its "steps", {} without validations.
 
         Raises:
             RunError: the loss is not finite, or a worker failed.
@@ -157,7 +162,7 @@ class Cloning:
     def _learn(
         self, episodes: list[Demonstration], frames: int, done: float, until: float
     ) -> dict[str, float]:
-        """See `Cloner.learn`; says now and then how far it is."""
+        """Trains on `frames` frames with lines of progress; see `Cloner.learn`."""
         lines, before = progress.Lines(self._say), self.frames
 
         def tell(gone: int) -> None:
@@ -166,7 +171,7 @@ class Cloning:
         return self.cloner.learn(episodes, frames, done, until, tell)
 
     def _round(self, number: int, episodes: list[Demonstration]) -> Json:
-        """Records episodes of the policy as it is, which join `episodes`; how they ended."""
+        """Records and appends episodes of the current policy; returns the round's log entry."""
         count, schedule = self.schedule.round_episodes, self.schedule
         actors = Actors(self.latest, takeover=schedule.takeover, relabel=schedule.relabel)
         seed = self._seed + 1000 * number
@@ -194,7 +199,7 @@ class Cloning:
         return {"number": number, "frames": frames, "ended": dict(ended.most_common())}
 
     def _validate(self, made: Json) -> Json:
-        """Validates, and keeps the policy if it is the best so far; for the record."""
+        """Validates the policy, saves it if it is the best so far, and returns log entries."""
         assert self._validation is not None
         validated = self._validation.run(self.policy)
         result = validated.to_json()
@@ -214,10 +219,10 @@ class Cloning:
 
 
 def was_stopped(out: Path) -> bool:
-    """Whether a folder has a cloning that was stopped before its end, and nothing else.
+    """Returns whether cloning may write to a folder: it has an unfinished cloning or none.
 
     Raises:
-        UserError: what it has cannot be read.
+        UserError: the folder's checkpoint cannot be read.
     """
     folder = out / checkpoints.FOLDER
     latest, logged = folder / checkpoints.LATEST, (out / metrics.METRICS).is_file()
@@ -227,7 +232,7 @@ def was_stopped(out: Path) -> bool:
 
 
 def _line(row: Json) -> str:
-    """What is said of a part."""
+    """Returns the line of progress of a part."""
     told = f"{row['steps']:,} frames: distance {row['learner']['distance']:.3f}"
     if "round" in row:
         ended = ", ".join(f"{name} {count}" for name, count in row["round"]["ended"].items())

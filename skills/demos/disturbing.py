@@ -1,4 +1,4 @@
-"""Disturbances: what takes an expert off its way, so that its way back is in the demonstrations."""
+"""Disturbances of a demonstrator, so that demonstrations include recovery from deviations."""
 
 import numpy as np
 
@@ -9,16 +9,16 @@ LAPSES = ("random", "push", "still")
 
 
 class Disturbed:
-    """Does with noise what it is told, but for some stretches in which it does something else.
+    """Disturbance of actions by noise and, in some segments, by lapses.
 
-    In such a lapse it acts at random, is pushed in one direction, or stands still. The noise gives
-    states around the expert's own (Laskey et al., "DART: Noise injection for robust imitation
-    learning", CoRL 2017), the lapses those farther off. Grip and stop are as it is told.
+    In a lapse the action is random, shifted by a constant, or zero. Noise leads to states near
+    those of the expert (Laskey et al., "DART: Noise injection for robust imitation learning", CoRL
+    2017), lapses to more distant ones. Grip and stop are never disturbed.
 
     Args:
         rng: of this episode
         noise: standard deviation of each entry
-        lapses: share of the segments, of 5 to 30 steps, that are lapses
+        lapses: share of lapses among segments; a segment is 5 to 29 steps long
     """
 
     def __init__(self, rng: np.random.Generator, noise: float, lapses: float) -> None:
@@ -27,7 +27,7 @@ class Disturbed:
         self._push = np.zeros(act.SIZE)
 
     def __call__(self, told: np.ndarray) -> np.ndarray:
-        """What is done (11,) where the expert says `told` (11,)."""
+        """Returns the disturbed action (11,) for the expert's action `told` (11,)."""
         rng = self._rng
         if self._left == 0:
             self._left = int(rng.integers(*SEGMENT_STEPS))
@@ -46,14 +46,14 @@ class Disturbed:
 
 
 class Hesitant:
-    """Turns a switch, grip or stop, only some steps after it was told to.
+    """Random delay of the switches, grip and stop.
 
-    The step in which a hand lets go, or stop is called, is one of a hundred, and the last of its
-    kind. Who hesitates shows what is to be done for as long as it is to be done.
+    A release or a stop is the label of only one step in a hundred, because the state changes
+    immediately afterwards. The delay yields more steps with this label.
 
     Args:
         rng: of this episode
-        most: steps that it hesitates at most
+        most: maximum delay in steps
     """
 
     def __init__(self, rng: np.random.Generator, most: int) -> None:
@@ -62,7 +62,12 @@ class Hesitant:
         self._left: dict[int, int] = {}
 
     def __call__(self, action: np.ndarray, told: np.ndarray) -> np.ndarray:
-        """The action (11,), with the switches as they were or as is `told` (11,)."""
+        """Returns `action` (11,) with the previous value of each switch that is being delayed.
+
+        Args:
+            action: (11,) action with the switches of the expert
+            told: (11,) action of the expert
+        """
         action = action.copy()
         for part in (act.GRIP, act.STOP):
             wanted = 1.0 if told[part] > 0.0 else -1.0

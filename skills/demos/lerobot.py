@@ -1,10 +1,15 @@
 """Demonstrations as a LeRobot dataset, format v3.0.
 
-`action` is the expert's label, `taken_action` what was done in its place (by a name that begins
-with "action" LeRobot would take it for another output of a policy), `label_valid` says where the
-expert knew. `observation.depth` (of the hand `observation.hand_depth`) holds images of 16 bits, in
-millimetres, as LeRobot has depth that is not compressed to video; `observation.images.head_rgb` and
-the like colour, `observation.head_semantic` and the like the numbers of classes.
+Columns:
+
+- `action` is the expert's label.
+- `taken_action` is the action that was executed. (LeRobot would treat a name that begins with
+  "action" as another output of a policy.)
+- `label_valid` is whether the label is valid.
+- `observation.depth` (head) and `observation.hand_depth` are 16-bit images in millimetres, the
+  format of LeRobot for depth without video compression.
+- `observation.images.head_rgb` and other colour columns are RGB images.
+- `observation.head_semantic` and other class columns are images of class numbers.
 """
 
 import dataclasses
@@ -40,7 +45,7 @@ EPISODES = "meta/episodes/chunk-000/file-000.parquet"
 TASKS, STATS, INFO = "meta/tasks.parquet", "meta/stats.json", "meta/info.json"
 
 _COUNTERS = ("frame_index", "episode_index", "index", "task_index")
-_MM = DEPTH_UNIT * HEAD_CAMERA_FAR_M * 1000.0  # of a unit of recorded depth
+_MM = DEPTH_UNIT * HEAD_CAMERA_FAR_M * 1000.0  # millimetres per unit of recorded depth
 _FILE_MB, _CHUNK_FILES = 100, 1000
 _QUANTILES = {"q01": 0.01, "q10": 0.1, "q50": 0.5, "q90": 0.9, "q99": 0.99}
 
@@ -48,20 +53,20 @@ Stats = dict[str, np.ndarray]  # min, max, mean, std, quantiles and count of a f
 
 
 def check_installed() -> None:
-    """Makes sure that datasets can be written.
+    """Checks that the dependency of the format is installed.
 
     Raises:
-        UserError: pyarrow is not installed; names the extra.
+        UserError: pyarrow is not installed; the message names the extra.
     """
     _imported("pyarrow.parquet")
 
 
 class LeRobotWriter:
-    """Writes a dataset episode by episode; `finish` makes it one that can be read.
+    """Writer of a dataset, episode by episode; `finish` completes the dataset.
 
     Args:
-        folder: to fill
-        note: which skill and sensors, as for `skills.demos.store.DemosWriter`
+        folder: of the dataset
+        note: skill and inputs, as for `skills.demos.store.DemosWriter`
 
     Raises:
         UserError: pyarrow is not installed.
@@ -80,26 +85,26 @@ class LeRobotWriter:
         self._ended: Counter[str] = Counter()
 
     def add(self, recordings: Sequence[Recording]) -> None:
-        """Writes these episodes.
+        """Writes episodes.
 
         Raises:
-            UserError: they cannot be written.
+            UserError: a file cannot be written.
         """
         for recording in recordings:
             columns = _columns(recording, len(self._episodes), self._frames)
             table = self._table(columns)
             try:
-                self._open(table.schema).write_table(table)  # a row group for each episode
+                self._open(table.schema).write_table(table)  # one row group per episode
             except OSError as error:
                 raise self._unwritten(error) from None
             self._note_episode(recording)
             self._stats.append({name: stats_of(values) for name, values in columns.items()})
 
     def finish(self) -> DemosNote:
-        """Writes what the dataset says of itself.
+        """Writes the metadata and returns the note with the numbers of episodes and frames.
 
         Raises:
-            UserError: it cannot be written.
+            UserError: a file cannot be written.
         """
         pairs = zip(self._episodes, self._stats, strict=True)
         rows = [row | _flat(stats) for row, stats in pairs]
@@ -140,7 +145,7 @@ class LeRobotWriter:
         self._ended[recording.ended_by] += 1
 
     def _table(self, columns: Mapping[str, np.ndarray]) -> Any:
-        """Columns (T, ...) as a table of arrow's."""
+        """Returns columns (T, ...) as an Arrow table."""
         arrow, made = self._arrow, {}
         for name, values in columns.items():
             if values.ndim > 2:
@@ -156,7 +161,7 @@ class LeRobotWriter:
         return arrow.table(made)
 
     def _tasks(self) -> Any:
-        """The one task, in a table that pandas reads with its text for an index."""
+        """Returns the table of tasks (one), which pandas reads with the text as index."""
         table = self._arrow.table({"task_index": [0], "task": [self._task]})
         kinds = {"task_index": ("int64", "int64"), "task": ("unicode", "object")}
         columns = [
@@ -184,7 +189,7 @@ class LeRobotWriter:
         }
 
     def _open(self, schema: Any) -> Any:
-        """The writer of the present file, or of the next one if that is full."""
+        """Returns the writer of the current file, or of a new file if the current one is full."""
         if self._writer is not None and self._path.stat().st_size >= _FILE_MB * 2**20:
             self._close()
         if self._writer is None:
@@ -212,9 +217,14 @@ class LeRobotWriter:
 
 
 def stats_of(values: np.ndarray) -> Stats:
-    """Statistics of a feature over T frames: (T,), (T, k), or (T, height, width) for images.
+    """Computes the statistics of a feature over T frames.
 
-    Those of colour, (T, height, width, 3), are by channel and of values in 0 to 1.
+    Args:
+        values: (T,), (T, k), images (T, height, width), or colour images (T, height, width, 3);
+            statistics of colour are per channel, of values scaled to [0, 1]
+
+    Returns:
+        Arrays by the name of the statistic.
     """
     shape = {1: (1,), 2: values.shape[1:], 3: (1, 1, 1), 4: (values.shape[-1], 1, 1)}[values.ndim]
     flat = values.reshape(-1, math.prod(shape)).astype(np.float64)
@@ -228,7 +238,7 @@ def stats_of(values: np.ndarray) -> Stats:
 
 
 def together(parts: Sequence[Stats]) -> Stats:
-    """Statistics of several episodes as one; quantiles are means of theirs, as LeRobot's are."""
+    """Merges the statistics of episodes; quantiles are weighted means, as in LeRobot."""
     counts = np.array([part["count"][0] for part in parts])
     columns = {name: np.stack([part[name] for part in parts]) for name in parts[0]}
     share = (counts / counts.sum()).reshape(-1, *[1] * (columns["mean"].ndim - 1))
@@ -240,7 +250,7 @@ def together(parts: Sequence[Stats]) -> Stats:
 
 
 def _features(note: DemosNote) -> dict[str, dict[str, Any]]:
-    """What the dataset's columns are, as info.json has them."""
+    """Returns the descriptions of the columns for info.json."""
     state = [
         name if size == 1 else f"{name}_{number}"
         for name, size in note.sensors
@@ -271,7 +281,7 @@ def _feature(dtype: str, size: int = 1, names: list[str] | None = None) -> dict[
 
 
 def _columns(recording: Recording, number: int, first: int) -> dict[str, np.ndarray]:
-    """The columns (T, ...) of the episode of that number, whose first frame has index `first`."""
+    """Returns the columns (T, ...) of episode `number`, whose first frame has index `first`."""
     shown = recording.demonstration
     found: dict[str, np.ndarray] = {STATE: shown.observation["state"]}
     for name in pictures_of(shown.observation):
@@ -293,20 +303,24 @@ def _columns(recording: Recording, number: int, first: int) -> dict[str, np.ndar
 
 
 def column_of(picture: str) -> str:
-    """The column of a picture by its name among observations; colour is where LeRobot has it."""
+    """Returns the column of a picture, which for colour is in LeRobot's `observation.images`.
+
+    Args:
+        picture: name of the picture in observations
+    """
     folder = "images." if kind_of(picture) == pictures.COLOUR else ""
     return f"observation.{folder}{picture}"
 
 
 def _png(image: np.ndarray) -> bytes:
-    """An image (height, width) or (height, width, 3) uint8 as a file."""
+    """Encodes an image (height, width) or (height, width, 3) uint8 as PNG."""
     file = io.BytesIO()
     Image.fromarray(image).save(file, "PNG")
     return file.getvalue()
 
 
 def _tiff(image: np.ndarray) -> bytes:
-    """An image (height, width) uint16 as a file that every reader takes for 16 bits."""
+    """Encodes an image (height, width) uint16 as TIFF, which all readers decode to 16 bits."""
     file = io.BytesIO()
     Image.fromarray(image).save(file, "TIFF", compression="tiff_adobe_deflate")
     return file.getvalue()
@@ -319,7 +333,7 @@ def _plain(stats: Mapping[str, Stats]) -> dict[str, dict[str, Any]]:
 
 
 def _flat(stats: Mapping[str, Stats]) -> dict[str, Any]:
-    """Statistics as columns of an episode's row."""
+    """Returns statistics as columns of an episode's row of metadata."""
     return {
         f"stats/{name}/{key}": value
         for name, found in _plain(stats).items()

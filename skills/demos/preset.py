@@ -1,4 +1,4 @@
-"""What a cloning can be told of network and fitting: a preset of `configs/clone`."""
+"""Presets of `tpsrl clone` (`configs/clone`): settings of network and optimisation."""
 
 import dataclasses
 
@@ -8,14 +8,14 @@ from tpsrl.rl.policy.settings import PolicySettings
 from tpsrl.world import action as act
 
 SWITCHES = (act.GRIP, act.STOP)  # the parts of an action of which only the sign matters
-# A tenth of the base's fastest is 8 mm or half a degree in a step, of the arm's a few hundredths of
-# a degree.
+# Factors of errors in the loss. An error of a tenth of the maximum is 8 mm or half a degree per
+# step for the base, but only a few hundredths of a degree for the arm.
 SCALES = dict.fromkeys(range(act.BASE.start, act.BASE.stop), 3.0)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ClonePreset:
-    """Network and fitting."""
+    """Settings of network and optimisation."""
 
     name: str = ""
     policy: PolicySettings = config.part(PolicySettings, "network")

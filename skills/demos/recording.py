@@ -1,4 +1,4 @@
-"""Recording: homes in which somebody acts, and a demonstrator says what it would do."""
+"""Recording of demonstrations: an actor acts in environments, a demonstrator labels its states."""
 
 import dataclasses
 import functools
@@ -26,22 +26,23 @@ from tpsrl.world.episode import Episode
 from tpsrl.world.state import WorldState
 
 ENDS = SUCCESS, TIMEOUT, LOST = "success", "timeout", "lost"
-_STREAM = 7  # keeps what episodes draw apart from other draws of the same seed
-_LOST = 60  # labels running that are not valid: the rest of the episode teaches nothing
-DEMONSTRATOR, SCRIPTED = "demonstrator", "scripted"  # who may be recorded, beside checkpoints
-_STATE_STEPS = 4  # between two states that may be kept
+_STREAM = 7  # separates the random streams of episodes from other streams of the seed
+_LOST = 60  # consecutive invalid labels after which an episode is ended
+DEMONSTRATOR, SCRIPTED = "demonstrator", "scripted"  # agents, beside checkpoints
+_STATE_STEPS = 4  # interval in steps of the states that may be kept
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Actors:
-    """Who acts.
+    """Settings of the actor in recorded episodes.
 
-    Without a `student` it is the demonstrator, in a share `disturbed` of the episodes with noise
-    and lapses of a level that is drawn for each, up to `noise` (standard deviation) and `lapses`
-    (share of time). It turns grip and stop up to `hesitation` steps too late. With a student, the
-    file of its checkpoint, it acts in all of them as it would if it were alone, but for a share
-    `takeover` in which the demonstrator takes over at some step and goes on to the end; what it
-    says before that counts only with `relabel`.
+    Without `student` the demonstrator acts. A share `disturbed` of its episodes has noise and
+    lapses of a level drawn per episode, up to `noise` (standard deviation) and `lapses` (share of
+    segments). Its switches of grip and stop are delayed by up to `hesitation` steps.
+
+    With `student`, the file of a checkpoint, that policy acts. In a share `takeover` of the
+    episodes the demonstrator takes over at a random step and acts until the end. Labels from before
+    the takeover are valid only with `relabel`.
     """
 
     student: Path | None = None
@@ -55,9 +56,9 @@ class Actors:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Recording:
-    """An episode as it was recorded: what was seen and said, its number, how it ended.
+    """A recorded episode: observations and labels, its number, and how it ended.
 
-    `states` are some of those that it went through, if any were to be kept.
+    `states` are the states kept from the episode, if any.
     """
 
     demonstration: Demonstration
@@ -68,7 +69,7 @@ class Recording:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RecordJob:
-    """Episodes to record; what each draws, its start included, is of the seed and its number."""
+    """Episodes to record; each is determined by `seed` and its number, including its start."""
 
     numbers: tuple[int, ...]
     actors: Actors
@@ -77,11 +78,16 @@ class RecordJob:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RecorderFactory:
-    """Builds in each worker the homes in which its jobs are done.
+    """Builds the recorder of a worker.
 
-    `agent` acts and says what to do: "demonstrator" is the skill's, "scripted" the skill's scripted
-    version, anything else a checkpoint. Of each episode `states` states are kept. With `failed_by`,
-    the file of a checkpoint, only those episodes of a job are recorded in which its policy fails.
+    Args:
+        options: of the environments
+        homes: number of environments
+        agent: source of labels and actions: "demonstrator" is the skill's demonstrator, "scripted"
+            its scripted version, anything else a checkpoint
+        states: number of states kept per episode
+        failed_by: file of a checkpoint; only those episodes of a job are recorded in which its
+            policy fails
     """
 
     options: EnvOptions
@@ -91,14 +97,14 @@ class RecorderFactory:
     failed_by: Path | None = None
 
     def __call__(self) -> Callable[[RecordJob], list[Recording]]:
-        """The function that does a job."""
+        """Returns the function that records the episodes of a job."""
         torch.set_num_threads(1)
         recorder = Recorder(self)
         return lambda job: list(recorder.record(job))
 
 
 class Recorder:
-    """Homes of one skill, each with a demonstrator of its own."""
+    """Environments of one skill, each with its own demonstrator."""
 
     def __init__(self, factory: RecorderFactory) -> None:
         asked, homes = factory.options, factory.homes
@@ -118,7 +124,7 @@ class Recorder:
         ]
 
     def record(self, job: RecordJob) -> Iterator[Recording]:
-        """The episodes of a job, in the order in which they end."""
+        """Yields the episodes of a job in the order in which they end."""
         todo = iter(job.numbers if self._failed_by is None else self._failed(job))
         student = None if job.actors.student is None else _Student(job.actors.student, self)
         busy = [seat for seat in self._seats if self._begin(seat, todo, job, student)]
@@ -144,9 +150,9 @@ class Recorder:
                     busy.remove(seat)
 
     def _failed(self, job: RecordJob) -> list[int]:
-        """The episodes of a job in which the policy of `failed_by` fails when it acts alone.
+        """Returns the numbers of the episodes that the policy of `failed_by` fails.
 
-        It has as many steps as the skill by itself, however many the recorded episodes have.
+        The policy has the skill's own horizon, independent of that of recorded episodes.
         """
         assert self._failed_by is not None
         failed, limit = list[int](), self._batch.spec.load_settings().horizon
@@ -181,7 +187,7 @@ class Recorder:
         return failed
 
     def _start(self, job: RecordJob, number: int) -> tuple[np.random.Generator, Start]:
-        """How an episode begins, and the generator of all else that it draws."""
+        """Returns the generator and the start of an episode."""
         rng = np.random.default_rng((job.seed, number, _STREAM))
         return rng, self._source.draw(rng)[1]
 
@@ -199,10 +205,10 @@ class Recorder:
 
 
 class Acting:
-    """A policy as a demonstrator: what it does is what it says.
+    """Adapter of a policy to a demonstrator: its actions are the labels.
 
-    One that calls stop has given up, if that does not end the episode; it is not asked again, since
-    a scripted skill would search for a plan at every step.
+    A policy that calls stop without ending the episode has given up. Its later labels are invalid,
+    and it is not queried again, because a scripted skill would search for a plan at every step.
     """
 
     def __init__(self, policy: SkillPolicy, simulator: Simulator, home: int) -> None:
@@ -225,10 +231,10 @@ class Acting:
 
 
 def make_demonstrator(spec: SkillSpec, agent: str, batch: SkillBatch, home: int) -> Demonstrator:
-    """Who acts in a home, see `RecorderFactory`.
+    """Makes the demonstrator of environment `home`; `agent` is that of `RecorderFactory`.
 
     Raises:
-        UserError: there is no such agent.
+        UserError: the agent does not exist.
     """
     if agent == DEMONSTRATOR:
         return spec.make_demonstrator()
@@ -239,7 +245,7 @@ def make_demonstrator(spec: SkillSpec, agent: str, batch: SkillBatch, home: int)
 
 
 class _Seat:
-    """A home, its demonstrator, and the episode that is being recorded in it."""
+    """One environment, its demonstrator, and the episode being recorded in it."""
 
     def __init__(
         self, batch: SkillBatch, home: int, demonstrator: Demonstrator, states: int
@@ -250,7 +256,7 @@ class _Seat:
     def begin(
         self, number: int, start: Start, actors: Actors, student: bool, rng: np.random.Generator
     ) -> None:
-        """Starts an episode; draws who acts in it."""
+        """Starts an episode and draws its disturbances and takeover."""
         self.number, self.ended_by = number, ""
         self.shown = {k: v[0] for k, v in self._batch.reset([self.home], [start]).items()}
         self._demonstrator.begin(start.episode, start.goal, self._batch.world(self.home))
@@ -275,11 +281,11 @@ class _Seat:
 
     @property
     def led(self) -> bool:
-        """Whether the student acts now."""
+        """Whether the student acts in the current step."""
         return len(self._actions) < self._takeover
 
     def ask(self) -> np.ndarray:
-        """What the demonstrator would do now (11,)."""
+        """Records the current observation and label; returns the label (11,)."""
         step = len(self._actions)
         if self._count and step and step % _STATE_STEPS == 0:
             found = self._batch.snapshot(self.home)
@@ -295,7 +301,7 @@ class _Seat:
         return np.array(label, np.float64)
 
     def keep(self, step: BatchStep, row: int) -> None:
-        """What came of the step."""
+        """Records the action, next observation and outcome of a step."""
         outcome = step.outcome
         self._actions.append(step.actions[row].astype(np.float32))
         self.shown = {name: values[row] for name, values in step.observation.items()}
@@ -309,7 +315,7 @@ class _Seat:
             self.ended_by = LOST
 
     def recording(self) -> Recording:
-        """The episode, which is over."""
+        """Returns the finished episode."""
         seen = {name: np.stack(values) for name, values in self._seen.items()}
         demonstration = Demonstration(
             seen, np.stack(self._labels), np.array(self._valid), np.stack(self._actions)
@@ -321,7 +327,7 @@ class _Seat:
 
 
 class _Student:
-    """The policy of a checkpoint in the homes of a recorder."""
+    """The policy of a checkpoint in the environments of a recorder."""
 
     def __init__(self, path: Path, recorder: Recorder) -> None:
         network, homes = _load(path, path.stat().st_mtime_ns), recorder.homes
@@ -333,11 +339,11 @@ class _Student:
         self._generator = torch.Generator().manual_seed(0)
 
     def begin(self, home: int) -> None:
-        """An episode begins in a home."""
+        """Starts an episode in environment `home`."""
         self._first[home] = True
 
     def act(self, envs: Sequence[int], seen: Sequence[Mapping[str, np.ndarray]]) -> np.ndarray:
-        """What it would do (m, 11), shown this in each of these homes."""
+        """Samples actions (m, 11) for the observations `seen` of m environments."""
         rows = torch.tensor(envs)
         shown = {"state": np.stack([one["state"][self._columns] for one in seen])}
         for name in pictures_of(self._policy.spec.observations):
@@ -351,11 +357,11 @@ class _Student:
         return drawn.numpy().astype(np.float64)
 
     def did(self, envs: Sequence[int], actions: np.ndarray) -> None:
-        """What was done instead (m, 11)."""
+        """Sets the executed actions (m, 11), which are the policy's next previous actions."""
         self._previous[torch.tensor(envs)] = torch.from_numpy(actions.astype(np.float32))
 
 
 @functools.lru_cache(maxsize=1)
 def _load(path: Path, changed_ns: int) -> Network:
-    """The network of a checkpoint."""
+    """Loads the network of a checkpoint; `changed_ns` is part of the cache's key."""
     return Network(path)

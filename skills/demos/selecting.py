@@ -1,4 +1,4 @@
-"""Demonstrations as a policy with certain inputs is to be shown them."""
+"""Selection of a policy's inputs from demonstrations."""
 
 from collections.abc import Iterable, Sequence
 
@@ -18,14 +18,17 @@ from tpsrl.world.cameras import HEAD_DEPTH, Sides
 def load(
     folders: Sequence[str], inputs: PolicyInputs, left_out: Sequence[str] = ()
 ) -> list[Demonstration]:
-    """The episodes of folders of demonstrations, with these inputs only.
+    """Loads episodes from folders of demonstrations, with the given inputs.
 
-    Those that ended in one of the ways in `left_out` do not come along: where the expert itself ran
-    out of steps it mostly stood before something and did not know what to do.
+    Args:
+        folders: of demonstrations
+        inputs: of the policy
+        left_out: endings of episodes to skip; in timeouts of the expert, for example, it mostly
+            stands before an obstacle without a plan
 
     Raises:
-        UserError: a folder is damaged, of another skill, lacks a sensor, or lacks a picture or has
-            it of another size.
+        UserError: a folder is damaged, has another skill, or lacks a sensor or a picture of the
+            requested size.
     """
     found: list[Demonstration] = []
     skill, depth = inputs.skill, inputs.depth
@@ -55,7 +58,7 @@ def load(
 def select(
     recordings: Iterable[Recording], held: PolicyInputs, inputs: PolicyInputs
 ) -> list[Demonstration]:
-    """Recordings with the inputs `held` as demonstrations with the inputs of a policy."""
+    """Converts recordings with inputs `held` to demonstrations with the inputs of a policy."""
     columns, pictures = held.places(inputs), pictures_of(inputs.shapes())
     return [_shown(recording.demonstration, columns, pictures) for recording in recordings]
 

@@ -1,9 +1,9 @@
-"""Demonstrations on disk: a folder of shards, and a note of what they are.
+"""Demonstrations on disk: a folder of shards with a note.
 
-`demos.json` says skill, sensors with their sizes, sizes of pictures, how the episodes began and
-ended. A shard `episodes-00000.npz` holds some episodes end to end. Pictures are stored as the
-difference from the pixel to its left, which is mostly nothing and therefore small when packed; no
-loss is involved.
+The note `demos.json` has the skill, sensors and their sizes, sizes of pictures, and how the
+episodes were recorded and ended. A shard `episodes-00000.npz` holds the concatenated frames of
+several episodes. Pictures are stored as the difference from the pixel to the left, which is mostly
+zero and compresses well; the encoding is lossless.
 """
 
 import dataclasses
@@ -32,20 +32,20 @@ from tpsrl.world.cameras import shape_of
 
 FORMAT = 1
 NOTE = "demos.json"
-_MOST = 4 * files.MOST_DATA  # bytes of a shard, unpacked
+_MOST = 4 * files.MOST_DATA  # bytes of a shard, uncompressed
 _SHARDS = "episodes-*.npz"
-_MOST_IN = {DEPTH: round(1.0 / DEPTH_UNIT), CLASSES: len(cameras.CLASSES) - 1}  # of a pixel
+_MOST_IN = {DEPTH: round(1.0 / DEPTH_UNIT), CLASSES: len(cameras.CLASSES) - 1}  # largest pixel
 
-Size = Annotated[int, msgspec.Meta(ge=1, le=2**53)]  # of a sensor, numbers
+Size = Annotated[int, msgspec.Meta(ge=1, le=2**53)]  # numbers of a sensor
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DemosNote:
-    """What a folder of demonstrations says of itself.
+    """Metadata of a folder of demonstrations.
 
-    `sensors` are the parts of "state" in their order, name and size; `depth` (height, width), None
-    without it, `cameras` the sizes of other pictures. `ended` counts how episodes ended, `made`
-    says how they were recorded.
+    `sensors` are the parts of "state" in order (name, size). `depth` is (height, width) of the
+    head's depth, None without it; `cameras` has the sizes of other pictures by name. `ended` counts
+    episodes by ending; `made` are the settings of the recording.
     """
 
     skill: str
@@ -59,22 +59,24 @@ class DemosNote:
 
     @property
     def pictures(self) -> dict[str, tuple[int, ...]]:
-        """The shapes of pictures by the names that observations have for them."""
+        """Shapes of pictures by their name in observations."""
         head = {} if self.depth is None else {"depth": self.depth}
         return head | {name: shape_of(name, sides) for name, sides in self.cameras.items()}
 
     @staticmethod
     def of(inputs: PolicyInputs, made: Mapping[str, Any]) -> "DemosNote":
-        """The note of a recording of these inputs, before its first episode."""
+        """Returns the note of a recording with these inputs, before its first episode."""
         sizes, others = tuple(inputs.sizes().items()), dict(inputs.cameras)
         return DemosNote(inputs.skill, sizes, inputs.depth, made=made, cameras=others)
 
 
 class DemosWriter:
-    """Writes a folder of demonstrations shard by shard; `finish` makes it one that can be read.
+    """Writer of a folder of demonstrations, shard by shard; `finish` completes the folder.
 
-    `homes` says which homes states along the way are of ("slots", "num_objects"), None: none are
-    kept.
+    Args:
+        folder: of the demonstrations
+        note: metadata before the first episode
+        homes: "slots" and "num_objects" of the homes of kept states; None: no states are kept
 
     Raises:
         UserError: the folder cannot be written.
@@ -89,10 +91,10 @@ class DemosWriter:
         self._ended: Counter[str] = Counter()
 
     def add(self, recordings: Sequence[Recording]) -> None:
-        """Writes a shard of these episodes.
+        """Writes a shard of episodes.
 
         Raises:
-            UserError: it cannot be written.
+            UserError: the shard cannot be written.
         """
         parts = [recording.demonstration for recording in recordings]
         arrays: dict[str, Any] = {
@@ -120,16 +122,16 @@ class DemosWriter:
         self._ended.update(recording.ended_by for recording in recordings)
 
     def _keep_states(self, recording: Recording) -> None:
-        """Writes the states of a run that are to be started in."""
+        """Writes the kept states of an episode, which later episodes can start from."""
         for state in recording.states:
             ended = dataclasses.replace(state, succeeded=recording.ended_by == SUCCESS)
             self._states.add(state.snapshot, ended.note())
 
     def finish(self) -> DemosNote:
-        """Writes the note, by which the folder becomes one of demonstrations.
+        """Writes the note, which completes the folder, and returns it.
 
         Raises:
-            UserError: it cannot be written.
+            UserError: the note cannot be written.
         """
         note = dataclasses.replace(
             self._note,
@@ -141,16 +143,20 @@ class DemosWriter:
             self._states.finish({"version": tpsrl.__version__, **self._homes})
         told = {"format": FORMAT, **dataclasses.asdict(note)}
         if not note.cameras:
-            del told["cameras"]  # as notes have it from before there were any
+            del told["cameras"]  # the same note as before `cameras` was introduced
         files.write_json(self.folder / NOTE, told)
         return note
 
 
 def read_note(folder: str | os.PathLike[str], field: str = "demos") -> DemosNote:
-    """The note of a folder of demonstrations; `field` is where the folder was named.
+    """Reads the note of a folder of demonstrations.
+
+    Args:
+        folder: of the demonstrations
+        field: setting that names the folder, for error messages
 
     Raises:
-        UserError: there is none, or it is damaged or of another format.
+        UserError: the note is missing, damaged, or has another format.
     """
     path = files.user_path(folder, field) / NOTE
     try:
@@ -164,10 +170,10 @@ def read_note(folder: str | os.PathLike[str], field: str = "demos") -> DemosNote
 
 
 def read(folder: str | os.PathLike[str]) -> Iterable[Recording]:
-    """The episodes of a folder.
+    """Yields the episodes of a folder.
 
     Raises:
-        UserError: a shard is missing or damaged.
+        UserError: a shard is missing or damaged, or there are no episodes.
     """
     note, folder = read_note(folder), files.user_path(folder, "demos")
     found = 0
@@ -181,7 +187,7 @@ def read(folder: str | os.PathLike[str]) -> Iterable[Recording]:
         except (KeyError, ValueError) as error:
             raise UserError(f"demos: {path} is damaged ({error})") from None
         except Exception as error:
-            # A damaged archive surfaces as one of many exceptions of zipfile, zlib and numpy.
+            # A damaged archive raises one of many exceptions of zipfile, zlib and numpy.
             raise UserError(f"demos: {path} is damaged ({type(error).__name__})") from None
         found += len(episodes)
         yield from episodes
@@ -192,10 +198,11 @@ def read(folder: str | os.PathLike[str]) -> Iterable[Recording]:
 
 
 def _check(arrays: Mapping[str, np.ndarray], note: DemosNote) -> None:
-    """Refuses a shard whose arrays are not those that the note says.
+    """Checks that the arrays of a shard match the note.
 
     Raises:
-        KeyError, ValueError: one is missing or not so.
+        KeyError: an array is missing.
+        ValueError: an array has another type or shape, or is out of range.
     """
     lengths = arrays["lengths"]
     if lengths.dtype.kind != "i" or lengths.ndim != 1 or not (lengths > 0).all():
@@ -241,7 +248,10 @@ def _episodes(arrays: dict[str, np.ndarray], note: DemosNote) -> Iterable[Record
 
 
 def _differences(pictures: np.ndarray) -> np.ndarray:
-    """Of images (n, H, W, ...) each pixel less the one to its left, modulo what its type holds."""
+    """Returns the difference of each pixel of images (n, H, W, ...) from its left neighbour.
+
+    Differences wrap around in the images' unsigned type.
+    """
     out = pictures.copy()
     out[:, :, 1:] -= pictures[:, :, :-1]
     return out

@@ -1,7 +1,8 @@
-"""One policy that does all for an object: definition, start states, scripted version.
+"""Monolithic, one policy for the whole rearrangement of an object.
 
-Habitat 2.0's baseline without a planner. It carries out no single action of the planning domain; an
-agent has it in the place of all (`planner.rewriting.by_one_skill`).
+Definition, start states and scripted version of Habitat 2.0's baseline without a planner. The skill
+implements no single action of the planning domain; an agent uses it in place of all of them
+(`planner.rewriting.by_one_skill`).
 """
 
 from collections.abc import Sequence
@@ -14,11 +15,11 @@ from skills.spec import ProtocolValues, Referent, SkillSpec
 
 
 def goal_of(things: Sequence[Referent]) -> SkillGoal:
-    """The object, and the position of the goal that is named after it."""
+    """Returns the goal of an action: its first argument is the object, its second the position."""
     return SkillGoal(things[0].object, things[1].position)
 
 
-# By itself it has the time of the skills in whose stead it acts: twice Navigate, Pick, Place.
+# Outside plans it has about the steps of the skills that it replaces: Navigate twice, Pick, Place.
 _ALONE = SkillLimits(1000, 10_000.0, 100_000.0)
 _NEAR = MonolithicThresholds(rest_m=0.05)
 

@@ -1,4 +1,4 @@
-"""What one policy is to learn, made of the scripted skills: go, pick, go, place."""
+"""Scripted version of Monolithic: Navigate, Pick, Navigate and Place in sequence."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from tpsrl.world.state import WorldState
 
 
 class ScriptedMonolithic(InTurn):
-    """Brings an object that nothing shuts in to its goal."""
+    """Brings an object to its goal; neither may be inside a closed fridge or drawer."""
 
     def parts(self, episode: Episode, goal: SkillGoal, world: WorldState) -> Sequence[Part]:
         """See `InTurn.parts`."""

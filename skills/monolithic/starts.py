@@ -1,4 +1,4 @@
-"""Where a policy for everything starts: anywhere in the home, the hand empty."""
+"""Start states of Monolithic: anywhere on the free floor, with an empty hand."""
 
 import dataclasses
 import math

@@ -1,9 +1,9 @@
-"""Monolithic: one policy brings an object from where it is to its goal, with all of the robot.
+"""Monolithic: one policy brings an object from its start to its goal, with the whole action.
 
-The dense reward is that of habitat-lab's full task (0.3.3, `MoveObjectsReward`): nearer to the
-object, the grasp, the object nearer to its goal, the release there. Succeeds when the object is
-within 0.15 m of its goal, nothing is held, and the end effector is within 0.15 m of the resting
-point; a stop before that ends the episode.
+The dense reward is that of habitat-lab's full task (0.3.3, `MoveObjectsReward`): progress to the
+object, the grasp, progress of the object to its goal, the release there. Success requires the
+object within 0.15 m of its goal, an empty cup, and the end effector within 0.15 m of its resting
+point. A stop before success ends the episode.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ from tpsrl.world.state import WorldState
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MonolithicSettings(TaskSettings):
-    """What it adds to the settings that all skills share."""
+    """Settings of Monolithic, in addition to those that all skills share."""
 
     distance: float = config.option(
         1.0, "reward per metre of progress: cup to object, object to goal, then to rest"
@@ -35,7 +35,7 @@ class MonolithicSettings(TaskSettings):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MonolithicThresholds:
-    """When it has succeeded: object from its goal, end effector from its resting point."""
+    """Success thresholds: distances of the object and the end effector from their goals."""
 
     goal_m: float = config.option(0.15, "maximum distance of the object from its goal (m)")
     rest_m: float = config.option(
@@ -45,7 +45,7 @@ class MonolithicThresholds:
 
 @dataclasses.dataclass(slots=True)
 class MonolithicMeasures(Measures):
-    """The goal in the base's frame; how far the cup is from the object, and that from its goal."""
+    """Goal in the base's frame; distances cup to object (`reach`) and object to goal."""
 
     goal: Array  # (n, 3) m
     reach: Array  # (n,) m
@@ -58,7 +58,7 @@ class MonolithicMeasures(Measures):
 
 @dataclasses.dataclass(slots=True)
 class MonolithicMemory(Memory):
-    """Where the object was at the beginning, the step before, and what has been paid already."""
+    """Initial object position, measures of the previous step, one-time rewards given so far."""
 
     initial_position: Array  # (n, 3) m
     reach: Array  # (n,) m
@@ -91,7 +91,7 @@ MonolithicStep = StepContext[
 class Monolithic(
     Skill[MonolithicSettings, MonolithicThresholds, MonolithicMeasures, MonolithicMemory]
 ):
-    """The definition; `SkillGoal.object` is what to bring, `SkillGoal.position` where."""
+    """Definition of Monolithic; `SkillGoal.object` is brought to `SkillGoal.position`."""
 
     settings_type = MonolithicSettings
     needs = ("object", "position")
@@ -101,12 +101,12 @@ class Monolithic(
     )  # fmt: skip
     full_sensors: ClassVar[tuple[str, ...]] = (*FULL, SCAN)
     own_sensors: ClassVar[dict[str, Sensor]] = {
-        "start_polar": polar(_start),  # where the object was: distance, angle from the base
-        "target_polar": polar(_goal),  # the same of its goal
+        "start_polar": polar(_start),  # of the object's initial position: distance, angle
+        "target_polar": polar(_goal),  # of its goal: distance, angle
     }
 
     def measure(self, now: MeasureContext[MonolithicThresholds]) -> MonolithicMeasures:
-        """From the cup to the object, and from the object to its goal."""
+        """Computes the distances from the cup to the object and from the object to its goal."""
         thing = each(now.world.object_pos, now.goals.object)
         shared, (goal,) = common(now.world, thing, now.goals.position)
         return MonolithicMeasures(
@@ -119,7 +119,7 @@ class Monolithic(
     def remember(
         self, start: StartContext[MonolithicThresholds, MonolithicMeasures]
     ) -> MonolithicMemory:
-        """What is in the hand at the start was picked before."""
+        """Returns the initial memory; an object held at the start counts as picked."""
         goals, world, measures = start.goals, start.world, start.measures
         never = array_namespace(world.base).zeros_like(world.violation)
         return MonolithicMemory(
@@ -133,7 +133,7 @@ class Monolithic(
         )
 
     def conditions(self, step: MonolithicStep) -> Conditions:
-        """At_goal (m), released, rest (m)."""
+        """Returns the conditions at_goal (m), released, and rest (m)."""
         measures, thresholds = step.measures, step.thresholds
         return {
             "at_goal": Condition.below(measures.distance, thresholds.goal_m, "m"),
@@ -142,7 +142,7 @@ class Monolithic(
         }
 
     def evaluate(self, step: MonolithicStep, success: Array) -> Evaluation:
-        """Rewards what the present phase is for; a change of phase by itself counts nothing."""
+        """Rewards progress of the current phase; in a step that changes the phase there is none."""
         measures, before = step.measures, step.memory
         xp = array_namespace(step.world.base)
         at_goal = measures.distance < step.thresholds.goal_m
@@ -173,7 +173,7 @@ class Monolithic(
         )
 
     def line(self, thresholds: MonolithicThresholds) -> Line:
-        """The object's distance from its goal."""
+        """Returns the threshold of the object's distance from its goal."""
         return Line(thresholds.goal_m, "m")
 
 
@@ -181,10 +181,10 @@ _REACH, _CARRY, _REST = 0, 1, 2
 
 
 def _phase(held: Array, target: Array, at_goal: Array) -> Array:
-    """What is to be done next (n,): reach for it, carry it, come to rest.
+    """Returns the phase (n,): reach for the object, carry it, or return to rest.
 
-    With another object in the hand it is still to be reached for: if coming away from it were free
-    then, a robot could be paid for coming nearer again and again.
+    With another object in the hand the phase is still to reach. Otherwise moving away would cost
+    nothing in that phase, and repeated approaches would be rewarded again and again.
     """
     xp = array_namespace(held)
     return xp.where(held == target, _CARRY, xp.where(at_goal & (held < 0), _REST, _REACH))

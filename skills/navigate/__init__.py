@@ -10,7 +10,7 @@ from skills.spec import ProtocolValues, Referent, SkillSpec
 
 
 def goal_of(things: Sequence[Referent]) -> SkillGoal:
-    """An object is named, so that a policy can look at it; a goal or a handle names no object."""
+    """Returns the goal of an action: position, and object or handle, of its first argument."""
     first = things[0]
     return SkillGoal(first.object if first.kind == "object" else -1, first.position, first.marker)
 
@@ -33,7 +33,7 @@ SPEC = register(
                 alone=SkillLimits(400, 10_000.0, 10_000.0),
             ),
             "m3": ProtocolValues(
-                # All free floor within the region counts as a valid pose.
+                # All free floor within the region counts as the goal.
                 NavigateThresholds(distance_m=0.1, angle_rad=0.25, region_m=0.95),
                 limits=SkillLimits(500),
                 alone=SkillLimits(500),

@@ -1,4 +1,4 @@
-"""Navigate: drive to a base pose from which the object can be grasped, or put down."""
+"""Scripted Navigate: drive to a base pose from which the next skill can act."""
 
 import functools
 import math
@@ -16,12 +16,12 @@ from tpsrl.world.geometry import wrap_angle
 from tpsrl.world.handles import handle
 from tpsrl.world.reach import stances
 
-_FACING_RAD = 0.22  # it is to end within HAB's 15 degrees of where it is sent
+_FACING_RAD = 0.22  # below HAB's 15 degrees to the goal
 _TURN_RAD, _MARGIN_M = 0.05, 0.015
 
 
 class ScriptedNavigate(Routine):
-    """Chooses the stance that makes the next manipulation quickest, and drives there."""
+    """Drives to the stance from which the next manipulation is quickest."""
 
     def run(self) -> Run:
         """See `Routine.run`."""
@@ -34,11 +34,11 @@ class ScriptedNavigate(Routine):
         return True
 
     def _legs(self, scene: Scene) -> list | None:
-        """Legs to the best stance, [] for the present one, None when nothing can be reached."""
+        """Returns legs to the best stance, [] for the current one, None if none can be reached."""
         if self.goal.marker:
             return self._legs_to_handle(scene)
         goal = np.array(self.goal.position, dtype=np.float64)
-        # The arm is reset before what comes next.
+        # The arm is reset before the next skill, so any resting posture may be assumed.
         checker = scene.checker(scene.base)
         arms = functools.partial(postures_about, scene, checker, MARGINS_M[1])
         if scene.held is not None:
@@ -55,7 +55,7 @@ class ScriptedNavigate(Routine):
         return self._legs_near(scene, goal)
 
     def _legs_to_handle(self, scene: Scene) -> list | None:
-        """Legs to where a shut door or drawer can be opened, or an open one closed."""
+        """Returns legs to a stance from which to open a closed joint, or to close an open one."""
         where = handle(scene.layout, self.goal.marker)
         joint = float(self.world.joints[0, where.index])
         approach = plan_approach(scene, where, joint, opening=joint < open_goal(where)[-1] / 2)
@@ -65,7 +65,7 @@ class ScriptedNavigate(Routine):
         return self._legs_near(scene, where.point(joint))
 
     def _legs_near(self, scene: Scene, goal: np.ndarray) -> list | None:
-        """Legs to the nearest place from which the goal (3,) can be faced."""
+        """Returns legs to the first reachable stance that faces the goal (3,), or None."""
         footprint = scene.footprint(scene.arm)
         standoffs = (0.7, 0.85, 1.0, 1.2, 1.4)
         for stance in stances(scene.layout, goal, standoffs, joints=scene.joints):
@@ -77,7 +77,7 @@ class ScriptedNavigate(Routine):
 
 
 def _legs_to_face(scene: Scene, goal: np.ndarray) -> list[Leg]:
-    """A turn towards a goal (3,) on the spot, where the robot stands well but looks elsewhere."""
+    """Returns a turn on the spot towards a goal (3,), [] if not needed or not free."""
     x, y, yaw = scene.base
     off = wrap_angle(math.atan2(goal[1] - y, goal[0] - x) - yaw)
     if abs(off) < _FACING_RAD:

@@ -1,8 +1,9 @@
 """Navigate by servoing: the demonstrator that policies are cloned from.
 
-From every cell of the floor the way goes down one field of costs, dearer near furniture, to where
-the goal is near and in front. What to do is read off the base's pose: drive on towards a point a
-little ahead on that way, and where the arm would touch something, turn another way or back off.
+Paths descend one cost field over the cells of the floor, with higher costs near furniture, to cells
+from which the goal is near and can be faced. The action is a function of the base pose: drive
+towards a point a little ahead on the path; where the arm would collide, use other speeds or back
+off.
 """
 
 import math
@@ -21,22 +22,22 @@ from tpsrl.world.footprint import Footprint
 from tpsrl.world.geodesic import distance_field, free_floor
 from tpsrl.world.state import WorldState
 
-_NEAR_M = 1.35  # of the goal, as the crow flies; the benchmark asks for 1.5
-_ROUND_M = (1.2, 1.6, 2.2)  # and over the floor, not through a wall
-_ROOMS_M = (0.6, 0.5, 0.4, 0.3)  # from everything, the first for which there is a place
-_ALMOST_M = 0.8  # from where it is to stop, that it may be where it is as good
-_FACING_RAD = 0.15  # the benchmark asks for 0.26
-_WIDE_M, _DEARER = 0.7, 4.0  # nearer to something a way costs up to so much more
+_NEAR_M = 1.35  # straight-line distance to the goal; the benchmark requires 1.5
+_ROUND_M = (1.2, 1.6, 2.2)  # and distance along the floor, which excludes walls in between
+_ROOMS_M = (0.6, 0.5, 0.4, 0.3)  # clearance; the first value with a free cell is used
+_ALMOST_M = 0.8  # cost to the nearest end cell, within which stopping is good enough
+_FACING_RAD = 0.15  # the benchmark requires 0.26
+_WIDE_M, _DEARER = 0.7, 4.0  # clearance below which costs rise, and their maximum increase
 _AHEAD_M = 0.55
 _TURN_GAIN, _FASTEST = 3.5, 1.8
-_WINDOW_S, _KEPT_M = 0.3, 0.02  # looked ahead; kept from everything
+_WINDOW_S, _KEPT_M = 0.3, 0.02  # forecast window; minimum clearance
 _SPEEDS, _TURNS = (1.2, 0.6, 0.25, 0.0, -0.3, -0.6), (-2.5, -1.2, -0.5, 0.0, 0.5, 1.2, 2.5)
-_TURN_M = 0.35  # that a radian counts beside what is left of the way
+_TURN_M = 0.35  # metres of path that one radian of turning counts
 _MOVES = ((0, 1), (1, 0), (1, 1), (1, -1))
 
 
 class ServoNavigate:
-    """See the module; `SkillGoal.position` is where to go."""
+    """Demonstrator of Navigate; `SkillGoal.position` is the goal."""
 
     depth_size: tuple[int, int] | None = None
 
@@ -52,7 +53,7 @@ class ServoNavigate:
         self._cost = _field(episode.layout, joints, self.goal, self._posed(scene))
 
     def diagnosis(self) -> dict[str, int]:
-        """Nothing to say."""
+        """Returns {}."""
         return {}
 
     def act(self, world: WorldState, depth: np.ndarray | None = None) -> np.ndarray:
@@ -87,12 +88,12 @@ class ServoNavigate:
         return action, True
 
     def _off(self, cell: tuple[int, int], base: np.ndarray) -> float:
-        """The angle to where to drive from a pose (3,) in a cell, to the goal where it is near."""
+        """Returns the angle from a pose (3,) to the next point of the path, or finally the goal."""
         px, py = self.goal[:2] if self._cost[cell] == 0.0 else self._ahead(cell)
         return wrap(math.atan2(py - base[1], px - base[0]) - base[2])
 
     def _cell(self, x: float, y: float) -> tuple[int, int] | None:
-        """The cell of a point, or the nearest one from which there is a way."""
+        """Returns the cell nearest to a point that has a path to the goal, or None."""
         ix = int((x - self._map.origin[0]) / CELL_M)
         iy = int((y - self._map.origin[1]) / CELL_M)
         ny, nx = self._cost.shape
@@ -108,7 +109,7 @@ class ServoNavigate:
         return found
 
     def _ahead(self, cell: tuple[int, int]) -> tuple[float, float]:
-        """The point `_AHEAD_M` farther on the way from a cell."""
+        """Returns the point `_AHEAD_M` farther along the path from a cell."""
         j, i = cell
         gone, ny, nx = 0.0, *self._cost.shape
         while gone < _AHEAD_M and self._cost[j, i] > 0.0:
@@ -128,7 +129,7 @@ class ServoNavigate:
         )
 
     def _safe(self, scene: Scene, speed: float, turn: float) -> np.ndarray:
-        """The base's action (2,) for speeds (m/s, rad/s), or another that touches nothing."""
+        """Returns the base's action (2,) for speeds (m/s, rad/s), or a free alternative."""
         turn = float(np.clip(turn, -act.BASE_ANGULAR_RPS, act.BASE_ANGULAR_RPS))
         footprint = self._posed(scene)
         now = footprint.margin(*scene.base)
@@ -141,9 +142,9 @@ class ServoNavigate:
         return np.clip(speeds, -1.0, 1.0)
 
     def _around(self, base: np.ndarray, footprint: Footprint, enough: float) -> tuple[float, float]:
-        """The speeds after which least is left to do, of those by which nothing is touched.
+        """Returns the collision-free speeds after which the remaining cost is lowest.
 
-        As in the dynamic window approach (Fox, Burgard and Thrun 1997).
+        This follows the dynamic window approach (Fox, Burgard and Thrun 1997).
         """
         best, chosen = math.inf, (0.0, 0.0)
         for v in _SPEEDS:
@@ -158,7 +159,7 @@ class ServoNavigate:
         return chosen
 
     def _posed(self, scene: Scene) -> Footprint:
-        """The footprint of the arm as it is, which hardly moves."""
+        """Returns the footprint with the current arm, cached because the arm hardly moves."""
         kept = self._footprint
         if kept is None or float(np.abs(kept[0] - scene.arm).max()) > 0.01:
             kept = self._footprint = (scene.arm.copy(), scene.footprint(scene.arm))
@@ -166,7 +167,7 @@ class ServoNavigate:
 
 
 def _rolled(base: np.ndarray, speed: float, turn: float) -> list[np.ndarray]:
-    """Where a base pose (3,) is brought by speeds (m/s, rad/s), over the next `_WINDOW_S`."""
+    """Returns the poses that speeds (m/s, rad/s) lead to from a base pose in `_WINDOW_S`."""
     poses = []
     for share in (0.3, 0.6, 1.0):
         t = share * _WINDOW_S
@@ -177,16 +178,16 @@ def _rolled(base: np.ndarray, speed: float, turn: float) -> list[np.ndarray]:
 
 
 def _least(footprint: Footprint, poses: list[np.ndarray]) -> float:
-    """The least clearance (m) at poses (3,)."""
+    """Returns the minimum clearance (m) at poses (3,)."""
     return min(footprint.margin(*pose) for pose in poses)
 
 
 def _field(
     layout: str, joints: tuple[float, ...], goal: np.ndarray, footprint: Footprint
 ) -> np.ndarray:
-    """Cost (ny, nx) of the way from each cell to the nearest place to stop at; inf: there is none.
+    """Computes the cost (ny, nx) of the path from each cell to the nearest end cell; inf: no path.
 
-    In metres, those near something counting more.
+    The unit is metres, weighted higher near obstacles.
     """
     floor = floor_map(layout, joints=joints)
     free = main_floor(layout, joints)
@@ -223,9 +224,9 @@ def _ends(
     room: np.ndarray,
     footprint: Footprint,
 ) -> np.ndarray:
-    """Cells (n, 2) to stop at: near the goal, not on the other side of a wall, with some room.
+    """Returns end cells (n, 2): near the goal along the floor, with some clearance.
 
-    There the arm touches nothing when the robot faces the goal.
+    In each of them the arm is free of collisions when the robot faces the goal.
     """
     floor = floor_map(layout, joints=joints)
     cells = np.argwhere(free)

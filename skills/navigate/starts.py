@@ -1,4 +1,4 @@
-"""Navigate's starts: anywhere far from the object, or with it in hand from its goal."""
+"""Start states of Navigate: far from the object, or with the object in hand far from its goal."""
 
 import dataclasses
 import math
@@ -13,12 +13,12 @@ from tpsrl.world.doors import joints_at
 from tpsrl.world.episode import Episode
 from tpsrl.world.floor import rounded
 
-HELD_SHARE = 1 / 6  # of the starts have the object in hand, and go to its goal
-FROM_M = 3.0  # at least, as the crow flies from the base on the floor to the goal
+HELD_SHARE = 1 / 6  # of the starts: object in hand, its goal as the destination
+FROM_M = 3.0  # minimum straight-line distance from the base on the floor to the goal
 
 
 def draw(base: Episode, rng: np.random.Generator) -> Draw:
-    """Anywhere that is far enough from the object, or with it in hand from its goal."""
+    """Draws starts far enough from the object, or with it in hand from its goal."""
     target = base.targets[0]
     holds = bool(rng.random() < HELD_SHARE)
     position = target.goal if holds else base.objects[target.object].pos
@@ -27,7 +27,7 @@ def draw(base: Episode, rng: np.random.Generator) -> Draw:
 
 
 def towards(base: Episode, goal: SkillGoal, rng: np.random.Generator) -> Draw:
-    """Anywhere that is far enough from the goal, with what the episode has in the hand."""
+    """Draws starts far enough from `goal`, with the episode's held object."""
     assert goal.position is not None
     x, y, z = goal.position
     cells = free_cells(base.layout, rounded(joints_at(base.articulation)))

@@ -1,8 +1,8 @@
 """Navigate: drive to a position and face it (HAB's NavToObjTask; habitat-lab 0.3.3).
 
-Succeeds when the base is within 1.5 m of the goal over the floor, faces it within 15 degrees, and
-the policy has called stop. With a region (`NavigateThresholds.region_m`) the distance counts from
-the region's edge, as with M3's region goals.
+Success requires a horizontal distance of at most 1.5 m between base and goal, an angle to the goal
+of at most 15 degrees, and stop. With a region (`NavigateThresholds.region_m`) the distance is
+measured from the region's edge, as with M3's region goals.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ from tpsrl.world import action
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NavigateSettings(TaskSettings):
-    """What Navigate adds to the settings that all skills share."""
+    """Settings of Navigate, in addition to those that all skills share."""
 
     distance: float = config.option(1.0, "reward per metre of straight-line progress to the goal")
     heading: float = config.option(1.0, "reward per radian turned towards the goal")
@@ -32,10 +32,10 @@ class NavigateSettings(TaskSettings):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NavigateThresholds:
-    """When Navigate has succeeded.
+    """Success thresholds of Navigate.
 
     `region_m` is the radius around the goal within which all free floor counts as the goal;
-    `distance_m` is measured from there.
+    `distance_m` is measured from the edge of this region.
     """
 
     distance_m: float = config.option(1.5, "maximum distance to the goal (m)")
@@ -45,7 +45,7 @@ class NavigateThresholds:
 
 @dataclasses.dataclass(slots=True)
 class NavigateMeasures(Measures):
-    """Base to goal over the floor; the angle to the goal, left positive."""
+    """Horizontal distance from the base to the goal, and the angle to the goal (left positive)."""
 
     distance: Array  # (n,) m
     heading: Array  # (n,) rad
@@ -53,7 +53,7 @@ class NavigateMeasures(Measures):
 
 @dataclasses.dataclass(slots=True)
 class NavigateMemory(Memory):
-    """What the step before has left, from which progress is counted."""
+    """Measures of the previous step, from which progress is computed."""
 
     distance: Array  # (n,) m
     heading: Array  # (n,) rad
@@ -63,7 +63,7 @@ NavigateStep = StepContext[NavigateSettings, NavigateThresholds, NavigateMeasure
 
 
 class Navigate(Skill[NavigateSettings, NavigateThresholds, NavigateMeasures, NavigateMemory]):
-    """The definition; `SkillGoal.position` is where to go."""
+    """Definition of Navigate; `SkillGoal.position` is the goal."""
 
     settings_type: ClassVar[type[TaskSettings]] = NavigateSettings
     needs = ("position",)
@@ -75,18 +75,18 @@ class Navigate(Skill[NavigateSettings, NavigateThresholds, NavigateMeasures, Nav
     )  # fmt: skip
 
     def measure(self, now: MeasureContext[NavigateThresholds]) -> NavigateMeasures:
-        """From the base to the goal."""
+        """Computes distance and angle from the base to the goal."""
         shared, _ = common(now.world, now.goals.position)
         goal = shared["subject"]
         heading = array_namespace(goal).atan2(goal[:, 1], goal[:, 0])
         return NavigateMeasures(**shared, distance=length(goal[:, :2]), heading=heading)
 
     def remember(self, start: StartContext[NavigateThresholds, NavigateMeasures]) -> NavigateMemory:
-        """What there is to drive and to turn."""
+        """Returns the initial distance and angle."""
         return NavigateMemory(start.measures.distance, start.measures.heading)
 
     def conditions(self, step: NavigateStep) -> Conditions:
-        """Distance (m), heading (rad), stop."""
+        """Returns the conditions distance (m), heading (rad), and stop."""
         measures, thresholds = step.measures, step.thresholds
         turned = array_namespace(measures.heading).abs(measures.heading)
         return {
@@ -96,7 +96,7 @@ class Navigate(Skill[NavigateSettings, NavigateThresholds, NavigateMeasures, Nav
         }
 
     def evaluate(self, step: NavigateStep, success: Array) -> Evaluation:
-        """Rewards coming nearer and, near the goal, turning to it; any stop ends the episode."""
+        """Rewards progress and, near the goal, turning to it; any stop ends the episode."""
         measures, before = step.measures, step.memory
         xp = array_namespace(measures.heading)
         within = step.settings.heading_within_m
@@ -112,9 +112,9 @@ class Navigate(Skill[NavigateSettings, NavigateThresholds, NavigateMeasures, Nav
         )
 
     def reach_m(self, thresholds: NavigateThresholds) -> float:
-        """From this near, success is within reach."""
+        """Returns the distance from the goal (m) within which success is possible."""
         return thresholds.region_m + thresholds.distance_m
 
     def line(self, thresholds: NavigateThresholds) -> Line:
-        """The distance to the goal."""
+        """Returns the threshold of the distance to the goal."""
         return Line(self.reach_m(thresholds), "m")

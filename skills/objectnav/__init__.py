@@ -1,4 +1,4 @@
-"""ObjectNav, a task beside the benchmark's skills: definition and baselines."""
+"""ObjectNav, a task in addition to the benchmark's skills: definition and baselines."""
 
 from skills.core.limits import SkillLimits
 from skills.objectnav.task import ObjectNav, ObjectNavThresholds

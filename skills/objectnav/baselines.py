@@ -1,7 +1,7 @@
-"""ObjectNav without learning: blind ones, and the shortest path of one that knows the apartment.
+"""ObjectNav without learning: blind baselines, and an oracle that follows the shortest path.
 
-All stop at the first viewpoint that they come to. The blind ones are told so by the simulator, as
-PointNav's are told by the compass; what they cannot do is to find one.
+All of them stop at the first viewpoint that they reach. The simulator detects the arrival, also for
+the blind baselines, as the compass does in PointNav; but they cannot search for a viewpoint.
 """
 
 import numpy as np
@@ -20,13 +20,13 @@ from tpsrl.world.geodesic import DistanceField
 from tpsrl.world.state import WorldState
 from tpsrl.world.viewpoints import category_field
 
-_STOP_M = 0.05  # to a viewpoint; 0.1 m count as success
+_STOP_M = 0.05  # to a viewpoint; success requires 0.1 m
 
 
 class ViewpointStop(PointNavAgent):
-    """Stops at a viewpoint of what is to be found, and moves until then."""
+    """Base class of agents that move until they are at a viewpoint of the category, then stop."""
 
-    stops = False  # where the goal's position is
+    stops = False  # not at the goal's position
 
     def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
         """See `skills.core.interface.SkillPolicy.begin`."""
@@ -43,17 +43,17 @@ class ViewpointStop(PointNavAgent):
 
 
 class RandomSearcher(ViewpointStop, RandomRoamer):
-    """Drives forward, turns left or turns right, as the dice say; the same for each episode."""
+    """`RandomRoamer` that stops at viewpoints."""
 
 
 class ForwardOnlySearcher(ViewpointStop, ForwardOnlyRoamer):
-    """Drives forward."""
+    """`ForwardOnlyRoamer` that stops at viewpoints."""
 
 
 class ShortestViewpointPath(ViewpointStop, ShortestPathFollower):
-    """Knows the apartment and follows the shortest path to a viewpoint.
+    """Oracle that follows the shortest path of the map to a viewpoint.
 
-    It is the demonstrator too: what it does depends on where the base is alone.
+    It is also the demonstrator, because its action depends only on the base pose.
     """
 
     def label(self, world: WorldState) -> tuple[np.ndarray, bool]:

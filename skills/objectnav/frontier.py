@@ -1,8 +1,8 @@
-"""ObjectNav by frontier exploration: a classical baseline with a map of its own.
+"""ObjectNav by frontier exploration: a classical baseline that builds its own map.
 
-It drives to the nearest frontier of what its camera has seen, until it catches sight of a thing of
-the category. Then it drives there on its own map and stops when the thing is near and in sight.
-Depth, laser and odometry are a robot's; the detector is the simulator's and perfect
+The agent drives to the nearest frontier of the explored area until an instance of the category is
+in sight. It then drives to the instance on its own map, and stops when the instance is near and in
+sight. Depth, laser and odometry are available to a robot; the detector is privileged and perfect
 (`tpsrl.world.sightings`).
 """
 
@@ -22,16 +22,16 @@ from tpsrl.world.sightings import Sightings
 from tpsrl.world.state import WorldState
 from tpsrl.world.viewpoints import VIEW_M
 
-_STOP_M = VIEW_M - 0.05  # from a thing in sight
-_REACH_M = 0.8  # the path to a thing ends so far from a point of it
-_NEAR_M = 0.2  # beyond that
+_STOP_M = VIEW_M - 0.05  # from an instance in sight
+_REACH_M = 0.8  # distance from a point of the instance at which the path ends
+_NEAR_M = 0.2  # beyond _STOP_M, within which steps count as near
 _FACING_RAD = 0.15
-_PATIENCE = 75  # steps so near to a thing without having it in sight, until it is given up
-_FASTEST = 0.8  # of the base's speed: an obstacle may come into view
+_PATIENCE = 75  # near steps without sight, after which seen instances are given up
+_FASTEST = 0.8  # fraction of the base's maximum speed: obstacles may come into view
 
 
 class FrontierExplorer:
-    """Explores until it has seen what it looks for; a `skills.core.interface.SkillPolicy`."""
+    """Frontier explorer of ObjectNav, a `skills.core.interface.SkillPolicy`."""
 
     depth_size: tuple[int, int] | None = (64, 64)
     asks_engine = True
@@ -47,7 +47,7 @@ class FrontierExplorer:
         self._steps, self._near_steps, self._given_up = 0, 0, 0
 
     def measure(self, simulator: Simulator, env_id: int) -> np.ndarray:
-        """The laser's ranges (1, rays)."""
+        """Returns the laser's ranges (1, rays)."""
         return simulator.laser([env_id])
 
     def act(
@@ -68,11 +68,11 @@ class FrontierExplorer:
         return action
 
     def diagnosis(self) -> dict[str, Any]:
-        """How often it gave up what it had seen."""
+        """Returns how often seen instances were given up ("given_up"), {} if never."""
         return {"given_up": self._given_up} if self._given_up else {}
 
     def _approach(self, world: WorldState) -> tuple[float, float] | None:
-        """Linear and angular command towards what has been seen or a frontier; None: stop."""
+        """Returns linear and angular command towards a seen instance or frontier; None: stop."""
         base, steps = world.base, np.array([self._steps])
         found = self._sightings.nearest(0, base[0])
         if found is None:
@@ -93,7 +93,7 @@ class FrontierExplorer:
 
     @staticmethod
     def _follow(ahead: np.ndarray) -> tuple[float, float]:
-        """The command to the next corner of a path; without a path it turns on the spot."""
+        """Returns the command to the next corner of a path; without a path, a turn on the spot."""
         length, forward, left = (float(value) for value in ahead)
         if length <= 0.0:
             return 0.0, 1.0

@@ -1,8 +1,8 @@
-"""ObjectNav's episodes: anywhere on the main floor, any heading, and a category that is there.
+"""ObjectNav's episodes: any pose on the main floor, and a category of the apartment.
 
-As Habitat's generators of ObjectNav episodes (HM3D-OVON's, naokiyokoyama/ovon), every category of
-an apartment comes up equally often, and its nearest viewpoint is 1 to 30 m from the start along the
-floor. Straight ways are not refused: apartments are small, and the way is not known beforehand.
+As in Habitat's generator of ObjectNav episodes (HM3D-OVON, naokiyokoyama/ovon), all categories of
+an apartment are equally frequent, and the nearest viewpoint is 1 to 30 m from the start along the
+floor. Straight paths are not rejected: apartments are small, and the agent does not know the path.
 """
 
 from collections.abc import Iterable
@@ -34,14 +34,20 @@ def objectnav_start(
     seed: int = 0,
     layout_set: str = "replica_cad",
 ) -> Start:
-    """Start `index` of a seed, which is the same whatever others are drawn.
+    """Returns start `index` of a seed, independent of which other starts are drawn.
 
-    Layouts of the split take turns. The goal's position is the middle of the instance to which the
-    shortest path leads; no sensor of a robot shows it.
+    Layouts of the split alternate. The goal's position is the centre of the instance to which the
+    shortest path leads; it is privileged.
+
+    Args:
+        index: of the start
+        split: "train" or "val"
+        seed: of all starts
+        layout_set: name of the layouts
 
     Raises:
         UserError: split, seed or index is out of range.
-        RunError: no start and category were good after many tries.
+        RunError: many tries found no valid start and category.
     """
     layout, rng = layout_in_turn(index, split, seed, layout_set, _NUMBER)
     category, start = _draw(layout, rng)
@@ -53,7 +59,7 @@ def objectnav_start(
 def nearest_centre(
     layout: str, category: str, start: tuple[float, float, float]
 ) -> tuple[float, float, float]:
-    """The middle of the instance that the shortest path from a start leads to."""
+    """Returns the centre of the instance to which the shortest path from a start leads."""
     end = category_field(layout, category).path(*start[:2])[-1]
     found = instances(layout, category)
     nearest = min(found, key=lambda one: float(np.hypot(*(one.viewpoints - end).T).min()))
@@ -61,7 +67,7 @@ def nearest_centre(
 
 
 def _draw(layout: str, rng: np.random.Generator) -> tuple[str, tuple[float, float, float]]:
-    """A category and a start (x, y, yaw)."""
+    """Draws a category and a start (x, y, yaw)."""
     names = present(layout)
     for place in rng.permutation(len(names)):
         field = category_field(layout, names[place])
@@ -74,7 +80,7 @@ def _draw(layout: str, rng: np.random.Generator) -> tuple[str, tuple[float, floa
 
 
 class ObjectNavStarts(PointNavStarts):
-    """`objectnav_start` as a `skills.starts.source.StartStates`; there are no loose objects."""
+    """Start states of `objectnav_start`, a `skills.starts.source.StartStates` without objects."""
 
     def obtain(
         self,

@@ -1,10 +1,10 @@
-"""ObjectNav: find any thing of a category and stop beside it ("find a chair").
+"""ObjectNav: find any instance of a category and stop beside it ("find a chair").
 
-Succeeds when the policy calls stop within 0.1 m of a viewpoint of any instance, along the floor.
-Any stop ends the episode. Viewpoints are within 1 m of the instance and have it in sight when the
-robot turns (`tpsrl.world.viewpoints`). That is Habitat's definition; the task is that of Batra et
-al., "ObjectNav revisited: on evaluation of embodied agents navigating to objects" (2020), on which
-VER reports (section 3). The reward is PointNav's.
+Success is a stop within 0.1 m, along the floor, of a viewpoint of any instance. Any stop ends the
+episode. Viewpoints are within 1 m of the instance, with the instance in sight after a turn
+(`tpsrl.world.viewpoints`), as defined by Habitat. The task is that of Batra et al., "ObjectNav
+revisited: on evaluation of embodied agents navigating to objects" (2020), on which VER reports
+(section 3). The reward is PointNav's.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ from tpsrl.world import action
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ObjectNavThresholds:
-    """When ObjectNav has succeeded: Habitat's distance, along the floor."""
+    """Success threshold of ObjectNav: the geodesic distance used by Habitat."""
 
     viewpoint_m: float = config.option(
         0.1, "maximum geodesic distance to a viewpoint of an instance (m)"
@@ -41,7 +41,7 @@ class ObjectNavThresholds:
 
 @dataclasses.dataclass(slots=True)
 class ObjectNavMemory(Memory):
-    """Where n homes' robots started, the frame of their odometry."""
+    """Initial base poses, the frames of odometry."""
 
     start: Array  # (n, 3) x, y in m, yaw in rad
 
@@ -64,7 +64,7 @@ def _start_heading(seen: SensorContext) -> Array:
 
 
 class ObjectNav(Skill[PointNavSettings, ObjectNavThresholds, Measures, ObjectNavMemory]):
-    """The definition; `Episode.category` is what to find, `SkillGoal.position` one instance."""
+    """Definition of ObjectNav: find `Episode.category`; `SkillGoal.position` is one instance."""
 
     settings_type = PointNavSettings
     needs = ("position", "category")
@@ -72,33 +72,33 @@ class ObjectNav(Skill[PointNavSettings, ObjectNavThresholds, Measures, ObjectNav
     sensors = (CATEGORY, "gps", "start_heading", "velocity")
     full_sensors = (*sensors, LASER, FRONTIER, SIGHTING)
     own_sensors: ClassVar[dict[str, Sensor]] = {
-        # Where the base is from where it started: forward and left.
+        # Displacement of the base since the start: forward and left (m).
         "gps": Sensor(2, _gps, low=-HOME_M, high=HOME_M),
-        # How far it has turned since, left positive: cosine and sine.
+        # Change of heading since the start, left positive: cosine and sine.
         "start_heading": Sensor(2, _start_heading, low=-1.0, high=1.0),
     }
     follows_path = searches = True
 
     def measure(self, now: MeasureContext[ObjectNavThresholds]) -> Measures:
-        """What all skills measure; the way to a viewpoint is all that counts besides."""
+        """Computes the measures of all skills; the path to a viewpoint is measured separately."""
         shared, _ = common(now.world, now.goals.position)
         return Measures(**shared)
 
     def remember(self, start: StartContext[ObjectNavThresholds, Measures]) -> ObjectNavMemory:
-        """Where the robot starts."""
+        """Returns the initial base poses."""
         return ObjectNavMemory(start.world.base)
 
     def conditions(self, step: ObjectNavStep) -> Conditions:
-        """Distance to a viewpoint along the floor (m), stop."""
+        """Returns the conditions viewpoint (geodesic distance, m) and stop."""
         return {
             "viewpoint": Condition.below(step.way().left, step.thresholds.viewpoint_m, "m"),
             "stop": Condition.fact(step.stop),
         }
 
     def evaluate(self, step: ObjectNavStep, success: Array) -> Evaluation:
-        """As PointNav, see `skills.pointnav.task.arrival`."""
+        """See `skills.pointnav.task.arrival`."""
         return arrival(step, success, step.memory)
 
     def reach_m(self, thresholds: ObjectNavThresholds) -> float:
-        """The way ends at a viewpoint itself."""
+        """Returns 0: the path ends at a viewpoint itself."""
         return 0.0

@@ -10,7 +10,7 @@ from skills.spec import ProtocolValues, Referent, SkillSpec
 
 
 def goal_of(things: Sequence[Referent]) -> SkillGoal:
-    """The object to pick."""
+    """Returns the goal of an action: the object to pick, its first argument."""
     return SkillGoal(things[0].object)
 
 

@@ -1,4 +1,4 @@
-"""Pick: to the object along a collision-free path, touch, lift, back to rest."""
+"""Scripted Pick: reach the object on a collision-free path, touch, lift, return to rest."""
 
 import numpy as np
 
@@ -15,20 +15,20 @@ from tpsrl.world.reach import CUP_AXIS, NO_OFFSET
 
 _LIFTS_M = (0.05, 0.08, 0.03)
 _LIFTS_INSIDE_M = (0.03, 0.015, 0.06, 0.1)  # between shelves
-_LIFT_RAD = 0.35  # a lift that needs more is left to the way to rest
-_LIFTED_M = 0.03  # from everything, and it drags along nothing
-_PRESS_M = 0.025  # how far past the planned contact the cup may push before it gives up
-_ROLLS_M, _GONE_M = 0.002, 0.3  # in a step; from where it was
-# The rim of the cup may touch what is so near to its middle: it sucks from there on, but beside
-# something else only when it has arrived.
+_LIFT_RAD = 0.35  # lifts that need more are left to the path to rest
+_LIFTED_M = 0.03  # clearance from which the object drags nothing along
+_PRESS_M = 0.025  # how far beyond the planned contact the cup may push
+_ROLLS_M, _GONE_M = 0.002, 0.3  # per step, below which it lies still; from the planned position
+# Suction starts when the object is within _RIM_M of the cup's centre, where the rim may touch it.
+# With another object within _CLEAR_M, suction starts only at contact.
 _RIM_M, _CLEAR_M, _TOUCHING_M = 0.026, 0.036, 0.002
-_MOVED_M = 0.02  # an object that has moved so far is to be grasped in another way
+_MOVED_M = 0.02  # motion of the object that invalidates the planned grasp
 
 
 class ScriptedPick(Routine):
-    """TP-SPA's Pick."""
+    """Pick of TP-SPA."""
 
-    _place: np.ndarray  # (3,) of the object, when last looked at
+    _place: np.ndarray  # (3,) of the object at the last check
 
     def run(self) -> Run:
         """See `Routine.run`."""
@@ -43,7 +43,7 @@ class ScriptedPick(Routine):
         return self.rest_m < AT_REST_M and bool(self.world.held[0] == index)
 
     def still(self) -> np.ndarray:
-        """See `Routine.still`; the cup sucks only where nothing but the object comes into it."""
+        """See `Routine.still`; suction is on only where the cup cannot grasp another object."""
         if self.phase == "contact" and self.world.held[0] < 0:
             own, other = self._gaps()
             alone = own < _RIM_M and other > _CLEAR_M
@@ -51,7 +51,7 @@ class ScriptedPick(Routine):
         return super().still()
 
     def _gaps(self) -> tuple[float, float]:
-        """How far (m) the cup's tip is from the object's surface, and from the nearest other's."""
+        """Returns the distances (m) of the cup's tip from the object and from the nearest other."""
         bodies = look(self.episode, self.world).objects
         cup = np.asarray(self.world.ee_pos[0], dtype=np.float64)
         gaps = distances_to(bodies.kind, bodies.centre, bodies.rotation, bodies.half, cup)
@@ -60,12 +60,12 @@ class ScriptedPick(Routine):
         return own, float(gaps.min())
 
     def outdated(self) -> bool:
-        """See `Routine.outdated`; the object has moved, or is no longer held."""
+        """See `Routine.outdated`; the object has moved, or the held object has changed."""
         if self._planned_held != self.world.held[0]:
             return self.phase != "contact"
         if self.world.held[0] >= 0 or self._moved() < _MOVED_M:
             return False
-        # Where a rolling object will lie is not known before it is there.
+        # The plan is revised only once a rolling object lies still or is far away.
         place = self._object()
         rolled = float(np.linalg.norm(place - self._place))
         self._place = place
@@ -78,7 +78,7 @@ class ScriptedPick(Routine):
         return float(np.linalg.norm(self._object() - self._planned_place))
 
     def _remember(self) -> None:
-        """Notes what the plan rests on."""
+        """Saves the state on which the plan depends."""
         self._planned_held = int(self.world.held[0])
         self._planned_place = self._place = self._object()
 
@@ -98,7 +98,7 @@ class ScriptedPick(Routine):
             self.note("missed")
 
     def _contact_path(self, reach: Reach) -> np.ndarray:
-        """Through the planned contact, seen from where the base really is, and `_PRESS_M` on."""
+        """Returns postures (k, 7) to contact, from the actual base pose, and `_PRESS_M` beyond."""
         scene = self.look()
         contact = scene.checker(scene.base, touching=self.goal.object)
         there = reach.target.touch(scene.base, contact, 0.0, scene.arm)
@@ -113,7 +113,7 @@ class ScriptedPick(Routine):
         return np.array([half, there, beyond] if ok else [half, there])
 
     def _lift(self) -> Steps:
-        """Straight up from where the object stood, so that it drags along nothing."""
+        """Lifts the object straight up, so that it drags nothing along."""
         self._remember()
         scene = self.look()
         checker = scene.checker(scene.base)
@@ -140,16 +140,16 @@ class ScriptedPick(Routine):
 
 
 def _quickest(scene: Scene, postures: list[np.ndarray]) -> np.ndarray:
-    """The first posture (7,) that is quick to take, or the quickest."""
+    """Returns the first posture (7,) within `_LIFT_RAD`, or the nearest one."""
     cost = [float(np.abs(q - scene.arm).max()) for q in postures]
     quick = [q for q, far in zip(postures, cost, strict=True) if far < _LIFT_RAD]
     return quick[0] if quick else postures[int(np.argmin(cost))]
 
 
 def _soonest_out(scene: Scene, postures: list[np.ndarray]) -> np.ndarray:
-    """The first posture (7,) from which the robot comes out from between shelves the soonest.
+    """Returns the posture (7,) with which the robot leaves the space between shelves soonest.
 
-    Taking it counts as well: the arm moves by 0.7 degrees a step.
+    The steps to reach the posture are included: the arm moves by 0.7 degrees per step.
     """
     lost = [
         steps_to_come_out(scene.footprint(q), scene.base, q)

@@ -15,12 +15,12 @@ from tpsrl.world.kinematics import cup_pose, inverse
 from tpsrl.world.reach import CUP_AXIS, NO_OFFSET
 from tpsrl.world.state import WorldState
 
-_PRESS_M = 0.02  # how far past the touch the cup may push
+_PRESS_M = 0.02  # how far beyond contact the cup may push
 _RIM_M, _CLEAR_M, _TOUCHING_M = 0.026, 0.036, 0.002  # as in `skills.pick.scripted`
 
 
 class ServoPick(Servo):
-    """See `skills.scripted.servoing`; `SkillGoal.object` is what to pick."""
+    """Demonstrator of Pick, see `skills.scripted.servoing`; `SkillGoal.object` is the object."""
 
     def grip(self, scene: Scene) -> float:
         """See `Servo.grip`."""
@@ -50,7 +50,7 @@ class ServoPick(Servo):
         there: np.ndarray,
         action: np.ndarray,
     ) -> np.ndarray:
-        """See `Servo.finish`; a little on, with suction where nothing else comes into the cup."""
+        """See `Servo.finish`; pushes beyond contact, with suction unless another object is near."""
         own, other = self._gaps(scene, world)
         if (own < _RIM_M and other > _CLEAR_M) or own < _TOUCHING_M:
             action[act.GRIP] = 1.0
@@ -61,7 +61,7 @@ class ServoPick(Servo):
         return posture if ok else there
 
     def _gaps(self, scene: Scene, world: WorldState) -> tuple[float, float]:
-        """How far (m) the cup's tip is from the object's surface, and from the nearest other's."""
+        """Returns the distances (m) of the cup's tip from the object and from the nearest other."""
         bodies, cup = scene.objects, np.asarray(world.ee_pos[0], dtype=np.float64)
         gaps = distances_to(bodies.kind, bodies.centre, bodies.rotation, bodies.half, cup)
         own = float(gaps[self.goal.object])

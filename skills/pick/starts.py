@@ -1,4 +1,4 @@
-"""Pick's starts: near the object, facing it but for noise, the hand empty."""
+"""Start states of Pick: near the object, facing it with noise, with an empty hand."""
 
 import numpy as np
 

@@ -1,8 +1,8 @@
 """Pick: take an object and bring it to the resting point (HAB's RearrangePickTask; 0.3.3).
 
-Succeeds when the target is held, the hold constraint is intact, and the end effector is within
-0.15 m of the resting point. MS-HAB also asks for the arm to be near its resting posture and for the
-base to stand still (`PickThresholds.arm_rad`, `still`).
+Success requires that the target is held, the hold constraint is intact, and the end effector is
+within 0.15 m of its resting point. MS-HAB also requires the arm near its resting posture and a
+stationary base (`PickThresholds.arm_rad`, `still`).
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ from tpsrl.world.fetch import REST_ARM
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PickSettings(TaskSettings):
-    """What Pick adds to the settings that all skills share."""
+    """Settings of Pick, in addition to those that all skills share."""
 
     distance: float = config.option(
         2.0, "reward per metre of progress: cup to object, then to rest"
@@ -36,7 +36,7 @@ class PickSettings(TaskSettings):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PickThresholds:
-    """When Pick has succeeded; what is None is not asked for."""
+    """Success thresholds of Pick; None: not required."""
 
     rest_m: float = config.option(
         0.15, "maximum distance of the end effector from its resting point (m)"
@@ -49,14 +49,14 @@ class PickThresholds:
 
 @dataclasses.dataclass(slots=True)
 class PickMeasures(Measures):
-    """From the end effector to the object's centre."""
+    """Distance from the end effector to the object's centre."""
 
     distance: Array  # (n,) m
 
 
 @dataclasses.dataclass(slots=True)
 class PickMemory(Memory):
-    """Where the object was at the beginning, the step before, and whether it has been picked."""
+    """Initial object position, measures of the previous step, whether the object was picked."""
 
     initial_position: Array  # (n, 3) m
     distance: Array  # (n,) m
@@ -68,7 +68,7 @@ PickStep = StepContext[PickSettings, PickThresholds, PickMeasures, PickMemory]
 
 
 class Pick(Skill[PickSettings, PickThresholds, PickMeasures, PickMemory]):
-    """The definition; `SkillGoal.object` is what to pick."""
+    """Definition of Pick; `SkillGoal.object` is the object to pick."""
 
     settings_type = PickSettings
     penalties = ("drop", "wrong_pick")
@@ -79,18 +79,21 @@ class Pick(Skill[PickSettings, PickThresholds, PickMeasures, PickMemory]):
     fetch_sensors = ("ee", "start_reach")
 
     def measure(self, now: MeasureContext[PickThresholds]) -> PickMeasures:
-        """From the cup to the object."""
+        """Computes the distance from the cup to the object."""
         shared, _ = common(now.world, each(now.world.object_pos, now.goals.object))
         return PickMeasures(**shared, distance=length(shared["subject"] - shared["ee"]))
 
     def remember(self, start: StartContext[PickThresholds, PickMeasures]) -> PickMemory:
-        """An object that is in the hand at the start was picked before."""
+        """Returns the initial memory; an object held at the start counts as picked."""
         goals, world, measures = start.goals, start.world, start.measures
         position = each(world.object_pos, goals.object)
         return PickMemory(position, measures.distance, measures.rest, world.held == goals.object)
 
     def conditions(self, step: PickStep) -> Conditions:
-        """Holding, intact (no hold violation), rest (m), and MS-HAB's where asked for."""
+        """Returns the conditions holding, intact (no hold violation) and rest (m).
+
+        MS-HAB adds posture (rad) and still (m/s), if they have thresholds.
+        """
         world, thresholds = step.world, step.thresholds
         found = {
             "holding": Condition.fact(world.held == step.goals.object),
@@ -107,13 +110,13 @@ class Pick(Skill[PickSettings, PickThresholds, PickMeasures, PickMemory]):
         return found
 
     def evaluate(self, step: PickStep, success: Array) -> Evaluation:
-        """Rewards coming nearer to the object, the grasp, then coming nearer to rest."""
+        """Rewards progress to the object, the grasp, then progress to rest."""
         world, measures, before = step.world, step.measures, step.memory
         xp = array_namespace(world.base)
         has, had = world.held == step.goals.object, before.picked
         free = world.held < 0
         wrong, dropped = ~(has | free), had & free
-        # The distance is another one before and after the grasp; only like is compared with like.
+        # Distances before and after the grasp differ in meaning: the grasp itself is no progress.
         progress = xp.where(has, before.rest - measures.rest, before.distance - measures.distance)
         same = (has == had) & ~wrong
         return Evaluation(
@@ -128,29 +131,32 @@ class Pick(Skill[PickSettings, PickThresholds, PickMeasures, PickMemory]):
         )
 
     def seeks(self, step: PickStep) -> Array:
-        """Until the object is picked."""
+        """Returns whether an object is still to be picked (n,): the hand is empty."""
         return step.world.held < 0
 
     def should_be_open(self, step: PickStep) -> Array:
-        """Unless the object is within 0.15 m, and no other nearer."""
+        """Returns whether the grip should be open (n,).
+
+        It should be open with an empty hand, unless the object is within 0.15 m and the nearest.
+        """
         world, distance = step.world, step.measures.distance
         xp = array_namespace(world.base)
-        away = length(world.object_pos - world.ee_pos[:, None, :])  # NaN where there is none
+        away = length(world.object_pos - world.ee_pos[:, None, :])  # NaN for empty slots
         nearer = xp.any(away < distance[:, None] - _SAME_M, axis=-1)
         return (world.held < 0) & ((distance > _AT_HAND_M) | nearer)
 
     def destination(self, task: TaskState[PickMemory]) -> Array:
-        """The object."""
+        """Returns the initial position of the object (n, 3)."""
         return task.memory.initial_position
 
 
-_AT_HAND_M = 0.15  # from the cup: half of the longest object's diagonal
+_AT_HAND_M = 0.15  # from the cup: half the diagonal of the largest object
 _SAME_M = 1e-6
 _REST = Constant(REST_ARM)
 
 
 def posture_error(arm: Array) -> Array:
-    """The largest distance (n,) in rad of a joint of arms (n, 7) from the resting posture."""
+    """Returns the largest joint deviation (n,), rad, of arms (n, 7) from the resting posture."""
     xp = array_namespace(arm)
     off = arm - _REST.like(arm)
     return xp.max(xp.abs(xp.atan2(xp.sin(off), xp.cos(off))), axis=-1)

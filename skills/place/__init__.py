@@ -9,7 +9,7 @@ from skills.spec import ProtocolValues, Referent, SkillSpec
 
 
 def goal_of(things: Sequence[Referent]) -> SkillGoal:
-    """The object, and the position of the goal that is named after it."""
+    """Returns the goal of an action: its first argument is the object, its second the position."""
     return SkillGoal(things[0].object, things[1].position)
 
 

@@ -1,4 +1,4 @@
-"""Place: over the goal along a collision-free path, down, let go upright, retreat, back to rest."""
+"""Scripted Place: reach above the goal, lower, release upright, retreat, return to rest."""
 
 import itertools
 
@@ -12,14 +12,14 @@ from tpsrl.world.kinematics import cup_pose, inverse
 from tpsrl.world.reach import CUP_AXIS, NO_OFFSET
 
 _RETREATS_M = (0.05, 0.03)
-_RETREAT_RAD = 0.35  # what needs more is left to the way to rest
+_RETREAT_RAD = 0.35  # retreats that need more are left to the path to rest
 _UP = np.array([0.0, 0.0, 1.0])
-_RETREATED_M = 0.05  # from everything the hand needs no more care
-_LOWER_MARGIN_M = -0.01  # on the way down the object may brush what its spheres overlap
+_RETREATED_M = 0.05  # clearance from which the hand needs no retreat
+_LOWER_MARGIN_M = -0.01  # negative: the object's spheres may overlap others while lowering
 
 
 class ScriptedPlace(Routine):
-    """TP-SPA's Place."""
+    """Place of TP-SPA."""
 
     def run(self) -> Run:
         """See `Routine.run`."""
@@ -52,7 +52,7 @@ class ScriptedPlace(Routine):
         yield from self.wait(2)
 
     def _retreat(self) -> Steps:
-        """Back along the cup's axis, or up, so that the object is left standing."""
+        """Retreats along the cup's axis, or upwards, so that the object stays upright."""
         scene = self.look()
         checker = scene.checker(scene.base)
         if checker.clearance(scene.arm, _RETREATED_M) >= _RETREATED_M:

@@ -14,17 +14,18 @@ from tpsrl.motion.suction.placements import standing
 from tpsrl.world import action as act
 from tpsrl.world.state import WorldState
 
-_BESIDE_M, _ABOVE_M = 0.06, 0.03  # from where it stands best, an object may be let go
-_THERE_RAD, _STUCK_M = 0.04, 0.1  # where the arm gets no farther: so near is near enough
-_LEANS_RAD = (0.35, 0.7, 1.05)  # it is put down leaning where it cannot be upright
-_DROPS_M = (0.0, 0.05, 0.1)  # it is let fall, as into a sink
-_NEARER_M = 0.1  # than the goal, towards where the robot can stand
-# On a shelf it is brought in from before it, leaning so that the arm stays clear of what is above.
+_BESIDE_M, _ABOVE_M = 0.06, 0.03  # from the target pose, within which the object is released
+_THERE_RAD, _STUCK_M = 0.04, 0.1  # at the final posture, the distance that is near enough
+_LEANS_RAD = (0.35, 0.7, 1.05)  # tilts, tried where the object cannot be upright
+_DROPS_M = (0.0, 0.05, 0.1)  # heights from which the object is dropped, as into a sink
+_NEARER_M = 0.1  # displacement of the goal towards the free floor
+# On a shelf the object is inserted from the front, tilted so that the arm is clear of the shelf
+# above.
 _BEFORE_M, _OVER_M, _LEANS_IN_RAD = 0.2, 0.02, (0.35, 0.0, 0.7, 1.05, 1.3)
 
 
 class ServoPlace(Servo):
-    """See `skills.scripted.servoing`; `SkillGoal.position` is where the held object is to go."""
+    """Demonstrator of Place, see `skills.scripted.servoing`; `SkillGoal.position` is the goal."""
 
     def grip(self, scene: Scene) -> float:
         """See `Servo.grip`."""
@@ -35,12 +36,12 @@ class ServoPlace(Servo):
         return scene.held is None
 
     def aim(self, scene: Scene) -> np.ndarray:
-        """See `Servo.aim`; how the object hangs in the cup counts as well."""
+        """See `Servo.aim`; the additional numbers are the object's offset in the cup."""
         assert scene.held is not None
         return np.concatenate([np.asarray(self.goal.position, np.float64), scene.held.offset])
 
     def targets(self, scene: Scene, around: Stances) -> Iterator[CupTargets]:
-        """See `Servo.targets`; upright, leaning, let fall from a little above, or nearer."""
+        """See `Servo.targets`: upright, tilted, dropped from above, or nearer to the free floor."""
         assert scene.held is not None
         goal = np.asarray(self.goal.position, np.float64)
         if is_covered(scene, goal):
@@ -68,7 +69,7 @@ class ServoPlace(Servo):
         there: np.ndarray,
         action: np.ndarray,
     ) -> np.ndarray:
-        """See `Servo.finish`; lets go once it is about there and low enough."""
+        """See `Servo.finish`; releases the object near the target pose and at low height."""
         off = np.asarray(world.ee_pos[0], np.float64) - tip
         beside, above = float(np.hypot(off[0], off[1])), float(off[2])
         there_now = float(np.abs(scene.arm - there).max()) < _THERE_RAD
@@ -80,7 +81,7 @@ class ServoPlace(Servo):
 
 
 def _from_before(targets: CupTargets, around: Stances) -> CupTargets:
-    """The same places, come to from where the robot stands, not from above."""
+    """Returns the targets with an approach from the robot's side instead of from above."""
     back = around.stance[targets.row, :2] - targets.point[:, :2]
     back *= _BEFORE_M / np.linalg.norm(back, axis=1, keepdims=True)
     shift = np.column_stack([back, np.full(len(back), _OVER_M)])

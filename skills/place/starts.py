@@ -1,4 +1,4 @@
-"""Place's starts: near the goal, facing it but for noise, the object in hand."""
+"""Start states of Place: near the goal, facing it with noise, with the object in hand."""
 
 import numpy as np
 

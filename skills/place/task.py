@@ -1,16 +1,16 @@
 """Place: put the held object at its goal and return (HAB's RearrangePlaceTask; 0.3.3).
 
-Succeeds when the object is within 0.15 m of the goal, nothing is held, and the end effector is
-within 0.15 m of the resting point.
+Success requires that the object is within 0.15 m of the goal, nothing is held, and the end effector
+is within 0.15 m of its resting point.
 
-When the object has been let go elsewhere is a setting of the protocol, `wrong_drop`:
+The protocol's setting `wrong_drop` determines when a release elsewhere is a failure:
 
-- "release": in the step of the release, as in habitat-lab's task. This is what training wants: no
-  step is spent on what is lost.
-- "rest": a broken hold at once, a release when the arm is back at rest and the object is off its
-  goal. One state does not tell a falling or settling object from one at rest, so the verdict waits
-  until all that the skill can do is done; by then, a second or more after the release, the object
-  lies still. This is what a plan wants, whose next step may go on from there.
+- "release": in the step of the release, as in habitat-lab's task. Training uses this value, so that
+  no steps are spent on lost episodes.
+- "rest": when the arm is back at rest and the object is off its goal; a broken hold still fails at
+  once. A single state does not distinguish a falling or settling object from a resting one. At the
+  arm's rest, a second or more after the release, the object has settled. Plans use this value,
+  because their next step may continue from that state.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ WrongDrop = Literal["release", "rest"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PlaceSettings(TaskSettings):
-    """What Place adds to the settings that all skills share."""
+    """Settings of Place, in addition to those that all skills share."""
 
     distance: float = config.option(
         2.0, "reward per metre of progress: object to goal, then to rest"
@@ -59,14 +59,14 @@ class PlaceSettings(TaskSettings):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PlaceLimits(SkillLimits):
-    """Place's limits, and when a release elsewhere is judged."""
+    """Limits of Place, and the time at which a release elsewhere is judged."""
 
     wrong_drop: WrongDrop = config.option("release", "when a release elsewhere is judged")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PlaceThresholds:
-    """When Place has succeeded: object from its goal, end effector from its resting point."""
+    """Success thresholds of Place: distances of object and end effector from their goals."""
 
     goal_m: float = config.option(0.15, "maximum distance of the object from its goal (m)")
     rest_m: float = config.option(
@@ -76,7 +76,7 @@ class PlaceThresholds:
 
 @dataclasses.dataclass(slots=True)
 class PlaceMeasures(Measures):
-    """The goal in the base's frame, and how far the object's centre is from it."""
+    """Goal in the base's frame, and the distance of the object's centre from the goal."""
 
     goal: Array  # (n, 3) m
     distance: Array  # (n,) m
@@ -88,9 +88,9 @@ class PlaceMeasures(Measures):
 
 @dataclasses.dataclass(slots=True)
 class PlaceMemory(Memory):
-    """The step before; whether the object was let go, and whether it stood free at its goal."""
+    """Measures of the previous step; whether the object was released, and was free at its goal."""
 
-    position: Array  # (n, 3) m, where the object was in the world
+    position: Array  # (n, 3) m, of the object in the world frame
     distance: Array  # (n,) m
     rest: Array  # (n,) m
     released: Array  # (n,) bool
@@ -101,7 +101,7 @@ PlaceStep = StepContext[PlaceSettings, PlaceThresholds, PlaceMeasures, PlaceMemo
 
 
 class Place(Skill[PlaceSettings, PlaceThresholds, PlaceMeasures, PlaceMemory]):
-    """The definition; `SkillGoal.object` is what to place, `SkillGoal.position` where."""
+    """Definition of Place; `SkillGoal.object` is placed at `SkillGoal.position`."""
 
     settings_type = PlaceSettings
     penalties = ("drop", "throw")
@@ -113,20 +113,20 @@ class Place(Skill[PlaceSettings, PlaceThresholds, PlaceMeasures, PlaceMemory]):
     begins_holding = True
 
     def measure(self, now: MeasureContext[PlaceThresholds]) -> PlaceMeasures:
-        """From the object to its goal."""
+        """Computes the distance from the object to its goal."""
         thing = each(now.world.object_pos, now.goals.object)
         shared, (goal,) = common(now.world, thing, now.goals.position)
         return PlaceMeasures(**shared, goal=goal, distance=length(goal - shared["subject"]))
 
     def remember(self, start: StartContext[PlaceThresholds, PlaceMeasures]) -> PlaceMemory:
-        """Without anything in the hand there is nothing to let go."""
+        """Returns the initial memory; an empty hand counts as released."""
         world, measures = start.world, start.measures
         never = array_namespace(world.base).zeros_like(world.violation)
         thing = each(world.object_pos, start.goals.object)
         return PlaceMemory(thing, measures.distance, measures.rest, ~measures.holding, never)
 
     def conditions(self, step: PlaceStep) -> Conditions:
-        """At_goal (m), released, rest (m)."""
+        """Returns the conditions at_goal (m), released, and rest (m)."""
         measures, thresholds = step.measures, step.thresholds
         return {
             "at_goal": Condition.below(measures.distance, thresholds.goal_m, "m"),
@@ -135,7 +135,7 @@ class Place(Skill[PlaceSettings, PlaceThresholds, PlaceMeasures, PlaceMemory]):
         }
 
     def evaluate(self, step: PlaceStep, success: Array) -> Evaluation:
-        """Rewards bringing the object nearer to its goal, the release, then the way to rest."""
+        """Rewards progress of the object to its goal, the release, then progress to rest."""
         world, measures, before = step.world, step.measures, step.memory
         settings, thresholds = step.settings, step.thresholds
         xp = array_namespace(world.base)
@@ -144,7 +144,7 @@ class Place(Skill[PlaceSettings, PlaceThresholds, PlaceMeasures, PlaceMemory]):
         released = free & ~before.released
         off_goal = released & ~at_goal
         back = free & at_goal
-        # Nearer than the tolerance there is nothing to gain, so that the object is let go there.
+        # Within the tolerance there is no reward for progress, which would delay the release.
         progress = xp.where(back, before.rest - measures.rest, before.distance - measures.distance)
         same = (back == before.at_goal) & (back | ~at_goal) & ~off_goal
         if settings.wrong_drop == "release":
@@ -153,12 +153,12 @@ class Place(Skill[PlaceSettings, PlaceThresholds, PlaceMeasures, PlaceMemory]):
             broken = world.violation
             wrong = free & ~at_goal & (measures.rest < thresholds.rest_m)
         dropped = off_goal
-        if settings.lost_m > 0.0:  # it rolled away; Place takes nothing up again
+        if settings.lost_m > 0.0:  # the object rolled away, and Place cannot pick it up again
             lost = free & (measures.distance > settings.lost_m)
             wrong, dropped = wrong | lost, dropped | lost
         thing = each(world.object_pos, step.goals.object)
         speed = CONTROL_HZ * length(thing - before.position)
-        # What is let go near the edge of its goal often rolls out of it.
+        # An object that is released near the edge of the tolerance often rolls out of it.
         precise = 1.0 - settings.precision * measures.distance / thresholds.goal_m
         return Evaluation(
             failure=xp.where(broken, DROPPED, xp.where(wrong, WRONG_DROP, 0)),
@@ -174,16 +174,16 @@ class Place(Skill[PlaceSettings, PlaceThresholds, PlaceMeasures, PlaceMemory]):
         )
 
     def seeks(self, step: PlaceStep) -> Array:
-        """Until the object is let go."""
+        """Returns whether the object is still to be released (n,): an object is held."""
         return step.world.held >= 0
 
     def should_be_open(self, step: PlaceStep) -> Array:
-        """When the object in the hand is within 6 cm of its goal."""
+        """Returns whether the grip should be open (n,): the object is within 6 cm of its goal."""
         return (step.world.held == step.goals.object) & (step.measures.distance <= _RELEASE_M)
 
     def line(self, thresholds: PlaceThresholds) -> Line:
-        """The object's distance from its goal."""
+        """Returns the threshold of the object's distance from its goal."""
         return Line(thresholds.goal_m, "m")
 
 
-_RELEASE_M = 0.06  # from the goal, where the object rests
+_RELEASE_M = 0.06  # distance from the goal at which the object rests on the surface

@@ -1,4 +1,4 @@
-"""PointNav, Flee and Explore, tasks beside the benchmark's skills: definitions and baselines."""
+"""PointNav, Flee and Explore, tasks in addition to the benchmark's skills, with baselines."""
 
 from skills.core.limits import SkillLimits
 from skills.pointnav.roaming import Explore, ExploreThresholds, Flee, FleeThresholds

@@ -1,8 +1,8 @@
-"""PointNav without learning: the classical blind baselines, and an oracle that knows the map.
+"""PointNav without learning: the classical blind baselines, and an oracle with the map.
 
-Random, forward-only and goal-follower are those of habitat-baselines' simple agents, which the
-DD-PPO paper quotes: all of them stop when the compass says that the goal is within 0.2 m. The
-oracle follows the shortest path; it bounds what can be had.
+Random, forward-only and goal-follower are the simple agents of habitat-baselines, which the DD-PPO
+paper reports. All of them stop when the compass shows the goal within 0.2 m. The oracle follows the
+shortest path and is an upper bound.
 """
 
 import abc
@@ -24,13 +24,13 @@ from tpsrl.world.state import WorldState
 from tpsrl.world.survey import farthest
 
 _STOP_M = 0.2
-_TURN_RAD = math.radians(15.0)  # the goal-follower drives when it faces the goal as well as this
-_MOVE_STEPS = 3  # a random move is kept this long: 0.25 m, as in the paper
-_LOOKAHEAD_M = 0.15  # corners of the path nearer than this are passed
+_TURN_RAD = math.radians(15.0)  # angle to the goal within which the goal-follower drives
+_MOVE_STEPS = 3  # length of a random move: 0.25 m, as in the paper
+_LOOKAHEAD_M = 0.15  # corners of the path within this distance count as passed
 
 
 class PointNavAgent(abc.ABC):
-    """Stops when the compass says that the goal is near, and moves until then."""
+    """Base class of agents that move until the compass shows the goal nearby, then stop."""
 
     depth_size: tuple[int, int] | None = None
     stops = True
@@ -57,16 +57,16 @@ class PointNavAgent(abc.ABC):
         return action
 
     def diagnosis(self) -> dict[str, Any]:
-        """Always {}: these do not know why they fail."""
+        """Returns {}: these agents have no diagnosis."""
         return {}
 
     @abc.abstractmethod
     def move(self, world: WorldState, distance: float, angle: float) -> tuple[float, float]:
-        """Linear and angular command in [-1, 1]; the goal is `distance` m away at `angle` rad."""
+        """Returns linear and angular command in [-1, 1]; `distance` (m) and `angle` of the goal."""
 
 
 class RandomDriver(PointNavAgent):
-    """Drives forward, turns left or turns right, as the dice say; the same for each episode."""
+    """Drives forward, turns left or turns right at random, with a seed from the episode's id."""
 
     def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
         """See `skills.core.interface.SkillPolicy.begin`."""
@@ -83,7 +83,7 @@ class RandomDriver(PointNavAgent):
 
 
 class ForwardOnlyAgent(PointNavAgent):
-    """Drives forward."""
+    """Always drives forward."""
 
     def move(self, world: WorldState, distance: float, angle: float) -> tuple[float, float]:
         """See `PointNavAgent.move`."""
@@ -91,7 +91,7 @@ class ForwardOnlyAgent(PointNavAgent):
 
 
 class GoalFollower(PointNavAgent):
-    """Turns to the goal, and drives at it whatever stands between."""
+    """Turns to the goal and drives straight at it, regardless of obstacles."""
 
     def move(self, world: WorldState, distance: float, angle: float) -> tuple[float, float]:
         """See `PointNavAgent.move`."""
@@ -99,7 +99,7 @@ class GoalFollower(PointNavAgent):
 
 
 class ShortestPathFollower(PointNavAgent):
-    """Knows the apartment and follows the shortest path of the base's disc."""
+    """Oracle that follows the shortest path of the base's disc on the map."""
 
     def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
         """See `skills.core.interface.SkillPolicy.begin`."""
@@ -107,7 +107,7 @@ class ShortestPathFollower(PointNavAgent):
         self._field = self.field(episode, world)
 
     def field(self, episode: Episode, world: WorldState) -> DistanceField:
-        """Distances to where the path leads."""
+        """Returns the field of distances to the end of the path."""
         floor = free_floor(episode.layout, rounded(world.joints[0]))
         return distance_field(floor, tuple(self.goal))
 
@@ -120,25 +120,25 @@ class ShortestPathFollower(PointNavAgent):
         away = np.hypot(*(path - base[:2]).T)
         ahead = int(np.argmax((away > _LOOKAHEAD_M) | (np.arange(len(path)) == len(path) - 1)))
         to, turn = polar(base, path[ahead])
-        # Slower where the path bends, or the base would be carried into what it goes around.
+        # Slower in bends, so that the base does not drift into the obstacle on the inside.
         speed = speed_towards(to) * max(0.0, math.cos(min(3.0 * abs(turn), math.pi / 2)))
         return speed, turn_towards(turn)
 
 
 class RandomRoamer(RandomDriver):
-    """`RandomDriver` for tasks without a goal and without a stop."""
+    """`RandomDriver` that never stops, for tasks without a goal."""
 
     stops = False
 
 
 class ForwardOnlyRoamer(ForwardOnlyAgent):
-    """`ForwardOnlyAgent` for tasks without a goal and without a stop."""
+    """`ForwardOnlyAgent` that never stops, for tasks without a goal."""
 
     stops = False
 
 
 class FarthestPathFollower(ShortestPathFollower):
-    """Knows the apartment and follows the shortest path to the place farthest from the start."""
+    """Oracle that follows the shortest path to the point farthest from the start."""
 
     stops = False
 
@@ -151,17 +151,17 @@ class FarthestPathFollower(ShortestPathFollower):
 
 
 def polar(base: np.ndarray, point: np.ndarray) -> tuple[float, float]:
-    """GPS+compass: distance (m) and angle (rad, left positive) of a point (2,) from a base (3,)."""
+    """Returns distance (m) and angle (rad, left positive) of a point (2,) from a base (3,)."""
     dx, dy = (float(value) for value in point[:2] - base[:2])
     return math.hypot(dx, dy), wrap_angle(math.atan2(dy, dx) - float(base[2]))
 
 
 def speed_towards(distance: float) -> float:
-    """Forward command from which the base can still brake within a distance (m)."""
+    """Returns the fastest forward command that allows braking within a distance (m)."""
     return min(1.0, math.sqrt(2.0 * BRAKE_MPS2 * distance) / act.BASE_LINEAR_MPS)
 
 
 def turn_towards(angle: float) -> float:
-    """Turning command towards an angle (rad), slower as it comes near."""
+    """Returns the turning command towards an angle (rad), slower near the angle."""
     rate = min(math.sqrt(2.0 * BRAKE_RPS2 * abs(angle)), 12.0 * abs(angle))
     return math.copysign(min(1.0, rate / act.BASE_ANGULAR_RPS), angle)

@@ -1,8 +1,8 @@
 """Flee and Explore: DD-PPO's tasks to transfer to (section 6, "Transfer learning", appendix F).
 
-PointNav's episodes without their goals. Neither has a stop, and what a policy is shown is the
-camera and its own velocity: no compass, no map. An episode goes on to the horizon unless nothing is
-left to gain, which is what counts as success.
+The episodes are PointNav's without their goals. Neither task has a stop action. A policy observes
+the camera and its own velocity, without compass and map. An episode lasts until the horizon, or
+until no further reward is possible, which counts as success.
 """
 
 import abc
@@ -25,12 +25,12 @@ from tpsrl.world import action
 from tpsrl.world.state import WorldState
 from tpsrl.world.survey import SQUARE_M
 
-_SIDE = 32  # squares; homes are less than so many metres across
+_SIDE = 32  # squares along a side; apartments are less than 32 m across
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FleeSettings(TaskSettings):
-    """What Flee changes of, and adds to, the settings that all skills share."""
+    """Settings of Flee: changed defaults of the shared settings, and its own weight."""
 
     horizon: int = config.option(500, "control steps until truncation", minimum=1)
     success: float = config.option(0.0, "reward for reaching the farthest point")
@@ -41,14 +41,14 @@ class FleeSettings(TaskSettings):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FleeThresholds:
-    """When there is no farther to flee: what is left of the longest way, along the floor."""
+    """Success threshold of Flee: shortfall from the longest path along the floor."""
 
     distance_m: float = config.option(0.2, "maximum shortfall from the longest path (m)")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ExploreSettings(TaskSettings):
-    """What Explore changes of, and adds to, the settings that all skills share."""
+    """Settings of Explore: changed defaults of the shared settings, and its own weight."""
 
     horizon: int = config.option(500, "control steps until truncation", minimum=1)
     success: float = config.option(0.0, "reward for visiting every cell")
@@ -57,7 +57,7 @@ class ExploreSettings(TaskSettings):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ExploreThresholds:
-    """When everything is explored: fewer squares of the free floor are left than these."""
+    """Success threshold of Explore: unvisited squares of the free floor."""
 
     squares_left: int = config.option(
         1, "number of unvisited 1 m cells from which success is denied"
@@ -66,9 +66,10 @@ class ExploreThresholds:
 
 @dataclasses.dataclass(slots=True)
 class Visited(Memory):
-    """The squares that n homes' robots have been in.
+    """Visited squares of n environments.
 
-    A square has the place of its whole metres of x and y, modulo 32 each: homes are smaller.
+    The index of a square consists of floor(x) and floor(y) in metres, modulo 32 each: apartments
+    are smaller than 32 m.
     """
 
     squares: Array  # (n, 1024) bool
@@ -79,7 +80,7 @@ ExploreStep = StepContext[ExploreSettings, ExploreThresholds, Measures, Visited]
 
 
 class Roaming(Skill[SettingsT, ThresholdsT, Measures, MemoryT]):
-    """What both have in common; `SkillGoal.position` is the start, which no sensor shows."""
+    """Base class of Flee and Explore; `SkillGoal.position` is the start, absent from sensors."""
 
     needs = ("position",)
     parts = (action.BASE,)
@@ -87,12 +88,12 @@ class Roaming(Skill[SettingsT, ThresholdsT, Measures, MemoryT]):
     follows_path = surveys_floor = True
 
     def measure(self, now: MeasureContext[ThresholdsT]) -> Measures:
-        """What all skills measure; the way along the floor is all that counts besides."""
+        """Computes the measures of all skills; the path along the floor is measured separately."""
         shared, _ = common(now.world, now.goals.position)
         return Measures(**shared)
 
     def reach_m(self, thresholds: ThresholdsT) -> float:
-        """The way is measured to the start itself."""
+        """Returns 0: the path is measured to the start itself."""
         return 0.0
 
     @abc.abstractmethod
@@ -101,27 +102,28 @@ class Roaming(Skill[SettingsT, ThresholdsT, Measures, MemoryT]):
 
 
 class Flee(Roaming[FleeSettings, FleeThresholds, Memory]):
-    """Get as far away from the start as possible, along the floor.
+    """Definition of Flee: get as far away from the start as possible, along the floor.
 
-    At every step the reward is 5 times what the share D = way from the start / longest way rose.
+    The reward of a step is 5 times the increase of D, the distance from the start as a fraction of
+    the longest one, both along the floor.
     """
 
     settings_type = FleeSettings
 
     def conditions(self, step: FleeStep) -> Conditions:
-        """What is left of the longest way (m)."""
+        """Returns the condition farthest: shortfall from the longest path (m)."""
         path = step.way()
         left = _surveyed(path.farthest) - path.left
         return {"farthest": Condition.below(left, step.thresholds.distance_m, "m")}
 
     def evaluate(self, step: FleeStep, success: Array) -> Evaluation:
-        """Rewards getting away; nothing fails."""
+        """Rewards distance from the start; there is no failure."""
         xp, path = array_namespace(step.world.base), step.way()
         amounts = {"fled": -_share(path.gained, _surveyed(path.farthest))}
         return Evaluation(xp.zeros_like(step.steps), amounts, Memory())
 
     def driving(self, task: TaskState[Memory], path: PathProgress) -> dict[str, Array]:
-        """The share of the longest way, the way itself, the longest one, and what was driven."""
+        """See `Skill.driving`; fraction of the longest path, and three lengths in metres."""
         farthest = _surveyed(path.farthest)
         return {
             "fled": _share(path.left, farthest),
@@ -132,40 +134,42 @@ class Flee(Roaming[FleeSettings, FleeThresholds, Memory]):
 
 
 class Explore(Roaming[ExploreSettings, ExploreThresholds, Visited]):
-    """Visit as many squares of 1 m as possible.
+    """Definition of Explore: visit as many squares of 1 m as possible.
 
-    At every step the reward is 0.25 for a square that was not visited before; the first one, where
-    the robot starts, counts as visited.
+    The reward is 0.25 for each newly visited square; the square of the start counts as visited.
     """
 
     settings_type = ExploreSettings
 
     def remember(self, start: StartContext[ExploreThresholds, Measures]) -> Visited:
-        """The square of the start."""
+        """Returns the initial memory: the square of the start."""
         return Visited(_square(start.world))
 
     def conditions(self, step: ExploreStep) -> Conditions:
-        """Squares of the free floor less those visited, which may lie beside it."""
+        """Returns the condition left: number of squares of the free floor minus those visited.
+
+        Visited squares may include some without free floor.
+        """
         left = _surveyed(step.way().squares) - _count(_visited(step))
         return {"left": Condition.below(left, step.thresholds.squares_left, "squares")}
 
     def evaluate(self, step: ExploreStep, success: Array) -> Evaluation:
-        """Rewards a new square; nothing fails."""
+        """Rewards new squares; there is no failure."""
         xp, visited = array_namespace(step.world.base), _visited(step)
         new = _count(visited) - _count(step.memory.squares)
         return Evaluation(xp.zeros_like(step.steps), {"visited": new}, Visited(visited))
 
     def driving(self, task: TaskState[Visited], path: PathProgress) -> dict[str, Array]:
-        """Squares that were visited, those of the free floor, and what was driven."""
+        """See `Skill.driving`; squares visited, squares of the free floor, and metres driven."""
         visited, squares = _count(task.memory.squares), _surveyed(path.squares)
         return {"visited": visited, "squares": squares, "driven_m": path.driven}
 
 
 def _surveyed(found: Array | None) -> Array:
-    """What is known of the floor where it was surveyed.
+    """Returns a result of the survey of the floor.
 
     Raises:
-        UserError: it was not.
+        UserError: the floor was not surveyed.
     """
     if found is None:
         raise UserError("path: roaming is judged by the way along the floor; there is none")
@@ -173,13 +177,13 @@ def _surveyed(found: Array | None) -> Array:
 
 
 def _share(way: Array, longest: Array) -> Array:
-    """Ways (n,) as shares of the longest ones (n,)."""
+    """Returns paths (n,) as fractions of the longest ones (n,)."""
     xp = array_namespace(longest)
     return way / xp.where(longest > 0.0, longest, 1.0)
 
 
 def _square(world: WorldState) -> Array:
-    """(n, 1024) bool: the square that each base is in."""
+    """Returns the square of each base as (n, 1024) bool."""
     xp = array_namespace(world.base)
     cell = xp.astype(xp.floor(world.base[:, :2] / SQUARE_M), xp.int64) % _SIDE
     place = cell[:, 0] * _SIDE + cell[:, 1]
@@ -187,11 +191,11 @@ def _square(world: WorldState) -> Array:
 
 
 def _visited(step: ExploreStep) -> Array:
-    """The squares (n, 1024) bool that were visited, the present one among them."""
+    """Returns the visited squares (n, 1024) bool, including the current one."""
     return step.memory.squares | _square(step.world)
 
 
 def _count(squares: Array) -> Array:
-    """How many (n,), as the reward's numbers are."""
+    """Returns the numbers of squares (n,) as float64, the type of rewards."""
     xp = array_namespace(squares)
     return xp.sum(xp.astype(squares, xp.float64), axis=1)

@@ -1,9 +1,9 @@
 """PointNav's episodes: start and goal anywhere on the main floor, few of them in a straight line.
 
 The distribution is that of Habitat's PointNav datasets (habitat-lab 0.3.3, pointnav_generator).
-Apartments have furniture and no loose objects, which stand on furniture anyway. The resting arm
-reaches beyond the base's disc, so it must be clear of furniture at the start, and at the goal when
-the robot comes along the shortest path; on the way it is not looked at.
+Apartments have furniture but no loose objects, which would stand on furniture anyway. The resting
+arm reaches beyond the base's disc, so it must be clear of furniture at the start, and at the goal
+with the heading of the shortest path. It is not checked along the path.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ from tpsrl.world.layouts import load_layout_set
 from tpsrl.world.reach import static_bodies
 
 NEAREST_M, FARTHEST_M = 1.0, 30.0  # geodesic
-STRAIGHT_RATIO = 1.1  # of geodesic to Euclidean distance; what is straighter is mostly refused
+STRAIGHT_RATIO = 1.1  # of geodesic to Euclidean distance; smaller ratios are mostly rejected
 _STARTS_PER_GOAL = 10
 _GOALS = 200
 _ARM_MARGIN_M = 0.02
@@ -35,13 +35,19 @@ _NUMBER = 100  # part of the seed
 def pointnav_start(
     index: int, split: str = "val", seed: int = 0, layout_set: str = "replica_cad"
 ) -> Start:
-    """Start `index` of a seed, which is the same whatever others are drawn.
+    """Returns start `index` of a seed, independent of which other starts are drawn.
 
-    Layouts of the split take turns. The goal is a position at height 0.
+    Layouts of the split alternate. The goal is a position at height 0.
+
+    Args:
+        index: of the start
+        split: "train" or "val"
+        seed: of all starts
+        layout_set: name of the layouts
 
     Raises:
         UserError: split, seed or index is out of range.
-        RunError: no start and goal were good after many tries.
+        RunError: many tries found no valid start and goal.
     """
     layout, rng = layout_in_turn(index, split, seed, layout_set, _NUMBER)
     start, goal = _draw(layout, rng)
@@ -53,14 +59,14 @@ def pointnav_start(
 def layout_in_turn(
     index: int, split: str, seed: int, layout_set: str, number: int
 ) -> tuple[str, np.random.Generator]:
-    """The layout of start `index`, and the generator that it is drawn by.
+    """Returns the layout of start `index` and its random generator.
 
     Args:
         index: of the start
-        split: train or val
+        split: "train" or "val"
         seed: of all starts
         layout_set: name of the layouts
-        number: of the task, part of the generator's seed
+        number: of the task, a part of the generator's seed
 
     Raises:
         UserError: split, seed or index is out of range.
@@ -76,7 +82,12 @@ def layout_in_turn(
 
 
 def acceptance(geodesic: float, euclid: float) -> float:
-    """Probability with which habitat-lab's generator takes a start and a goal this far apart."""
+    """Returns the probability with which habitat-lab's generator accepts a start and goal.
+
+    Args:
+        geodesic: distance along the floor (m)
+        euclid: straight-line distance (m)
+    """
     if not NEAREST_M <= geodesic <= FARTHEST_M:
         return 0.0
     ratio = geodesic / euclid
@@ -86,10 +97,10 @@ def acceptance(geodesic: float, euclid: float) -> float:
 def _draw(
     layout: str, rng: np.random.Generator
 ) -> tuple[tuple[float, float, float], tuple[float, float]]:
-    """A start (x, y, yaw) and a goal (x, y)."""
+    """Draws a start (x, y, yaw) and a goal (x, y)."""
     for _ in range(_GOALS):
         goal = random_base_pose(layout, rng)[:2]
-        field = field_of(layout, *goal, CLOSED, 0.0)  # the same one that the way is measured by
+        field = field_of(layout, *goal, CLOSED, 0.0)  # also used to measure the path
         for _ in range(_STARTS_PER_GOAL):
             start = random_base_pose(layout, rng)
             euclid = math.dist(start[:2], goal)
@@ -101,20 +112,20 @@ def _draw(
 
 
 def _arrival(path: np.ndarray) -> tuple[float, float, float]:
-    """The base pose (x, y, yaw) at the end of a path (k, 2)."""
+    """Returns the base pose (x, y, yaw) at the end of a path (k, 2)."""
     dx, dy = path[-1] - path[-2]
     return (float(path[-1, 0]), float(path[-1, 1]), math.atan2(dy, dx))
 
 
 def arm_free(layout: str, base: tuple[float, float, float]) -> bool:
-    """Whether the resting arm is clear of furniture at a base pose."""
+    """Returns whether the resting arm is clear of furniture at a base pose (x, y, yaw)."""
     near, _ = static_bodies(layout).seen_from(np.array(base))
     return ArmChecker(ARM_SPHERES, near).free(REST, _ARM_MARGIN_M)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PointNavStarts:
-    """`pointnav_start` as a `skills.starts.source.StartStates`; there are no loose objects."""
+    """Start states of `pointnav_start`, a `skills.starts.source.StartStates` without objects."""
 
     num_objects: int = 0
 
@@ -127,7 +138,7 @@ class PointNavStarts:
         num_objects: int | None = None,
         processes: int | None = None,
     ) -> None:
-        """Nothing takes long enough to be made beforehand."""
+        """Does nothing: drawing starts is fast."""
 
     def obtain(
         self,
@@ -144,7 +155,7 @@ class PointNavStarts:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RoamingStarts(PointNavStarts):
-    """PointNav's episodes with the goal discarded: in its place is where the robot starts."""
+    """PointNav's start states with the robot's initial position as the goal."""
 
     def obtain(
         self,

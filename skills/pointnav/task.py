@@ -1,9 +1,9 @@
-"""PointNav: drive to a point of the floor and say so (DD-PPO, section 4).
+"""PointNav: drive to a point of the floor and call stop (DD-PPO, section 4).
 
-Succeeds when the policy calls stop within 0.2 m of the goal, along the floor; any stop ends the
-episode. The reward is DD-PPO's: 2.5 x SPL at success, and at every step what the geodesic distance
-to the goal fell, less 0.01. Its agent turns by steps of 10 degrees and drives by steps of 0.25 m,
-500 of them; here a step turns up to 4.8 degrees while it drives up to 0.083 m.
+Success is a stop within 0.2 m of the goal, along the floor; any stop ends the episode. The reward
+is DD-PPO's: 2.5 x SPL at success, and at every step the decrease of the geodesic distance to the
+goal, minus 0.01. DD-PPO's agent has 500 discrete steps, turns of 10 degrees or drives of 0.25 m;
+here a step turns by up to 4.8 degrees and drives by up to 0.083 m at the same time.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ from tpsrl.world import action
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PointNavSettings(TaskSettings):
-    """What PointNav changes of, and adds to, the settings that all skills share."""
+    """Settings of PointNav: changed defaults of the shared settings, and its own weight."""
 
     horizon: int = config.option(500, "control steps until truncation", minimum=1)
     success: float = config.option(2.5, "reward for success, multiplied by SPL")
@@ -33,14 +33,14 @@ class PointNavSettings(TaskSettings):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PointNavThresholds:
-    """When PointNav has succeeded: DD-PPO's distance, along the floor."""
+    """Success threshold of PointNav: the geodesic distance used by DD-PPO."""
 
     distance_m: float = config.option(0.2, "maximum geodesic distance to the goal (m)")
 
 
 @dataclasses.dataclass(slots=True)
 class PointNavMeasures(Measures):
-    """Base to goal as the crow flies; the angle to it, left positive."""
+    """Straight-line distance from the base to the goal, and the angle to it (left positive)."""
 
     distance: Array  # (n,) m
     heading: Array  # (n,) rad
@@ -50,7 +50,7 @@ PointNavStep = StepContext[PointNavSettings, PointNavThresholds, PointNavMeasure
 
 
 class PointNav(Skill[PointNavSettings, PointNavThresholds, PointNavMeasures, Memory]):
-    """The definition; `SkillGoal.position` is where to go."""
+    """Definition of PointNav; `SkillGoal.position` is the goal."""
 
     settings_type = PointNavSettings
     needs = ("position",)
@@ -60,14 +60,14 @@ class PointNav(Skill[PointNavSettings, PointNavThresholds, PointNavMeasures, Mem
     follows_path = True
 
     def measure(self, now: MeasureContext[PointNavThresholds]) -> PointNavMeasures:
-        """From the base to the goal."""
+        """Computes distance and angle from the base to the goal."""
         shared, _ = common(now.world, now.goals.position)
         goal = shared["subject"]
         heading = array_namespace(goal).atan2(goal[:, 1], goal[:, 0])
         return PointNavMeasures(**shared, distance=length(goal[:, :2]), heading=heading)
 
     def conditions(self, step: PointNavStep) -> Conditions:
-        """Distance along the floor (m), stop."""
+        """Returns the conditions distance (along the floor, m) and stop."""
         return {
             "distance": Condition.below(step.way().left, step.thresholds.distance_m, "m"),
             "stop": Condition.fact(step.stop),
@@ -78,14 +78,18 @@ class PointNav(Skill[PointNavSettings, PointNavThresholds, PointNavMeasures, Mem
         return arrival(step, success, Memory())
 
     def reach_m(self, thresholds: PointNavThresholds) -> float:
-        """The way ends at the goal itself."""
+        """Returns 0: the path ends at the goal itself."""
         return 0.0
 
 
 def arrival(
     step: StepContext[PointNavSettings, Any, Any, Any], success: Array, memory: Memory
 ) -> Evaluation:
-    """Rewards coming nearer along the floor, and success (n,) by SPL; any stop ends the episode."""
+    """Returns the evaluation of PointNav and ObjectNav.
+
+    Rewards progress along the floor, and success (n,) in proportion to SPL. Any stop ends the
+    episode.
+    """
     xp, path = array_namespace(step.world.base), step.way()
     return Evaluation(
         failure=xp.where(step.stop & ~success, STOPPED, 0),

@@ -1,4 +1,4 @@
-"""Bringing the arm back to rest, by the quickest free way."""
+"""Return of the arm to rest on the quickest collision-free path."""
 
 import dataclasses
 
@@ -17,43 +17,44 @@ from tpsrl.world.collision import REST, ArmChecker
 from tpsrl.world.kinematics import cup_pose, inverse
 from tpsrl.world.reach import CUP_AXIS, NO_OFFSET
 
-# What the way to the next thing counts beside the way to rest: steps of the skill that are gone at
-# most, weight.
+# Weight of the path to the next target relative to the path to rest, by the number of steps spent
+# in the skill: (maximum steps, weight).
 _LATER = ((90, 0.6), (115, 0.25), (140, 0.1))
-AT_REST_M = 0.14  # the skills ask for 0.15 m
-_BACK_OFFS_M = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.65)  # how far to back off before the arm is folded
-# Spheres are a little fatter than what they stand for; so much is tried if there is nothing better.
+AT_REST_M = 0.14  # the skills require 0.15 m
+_BACK_OFFS_M = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.65)  # backward drives before folding
+# Tolerated overlap of a backward drive. Spheres are slightly larger than the bodies that they stand
+# for, so the larger value is tried if there is no path with the smaller one.
 _GRAZED_M, _NARROW_M = 0.006, 0.03
-_MAX_PATHS = 2  # around something, to postures at rest
+_MAX_PATHS = 2  # planned paths around obstacles, to postures at rest
 _LEAST_FOLD_STEPS = 45.0
-# Slower than this, being led out from between things may be quicker, and is worth it from so many
-# steps on; how far the cup may have to come for that.
+# If the path to rest takes more than _SLOW_STEPS, leading the cup out from between obstacles is
+# tried, and chosen if it saves at least _SAVING_STEPS.
 _SLOW_STEPS, _SAVING_STEPS = 70.0, 8.0
-# What a step counts beside, in which the camera sees little but what is held, and after the last of
-# the skill's steps.
+# Additional costs of a step in which the held object hides most of the camera's view, and of a step
+# beyond _SKILL_STEPS.
 _HIDDEN, _LATE, _SKILL_STEPS = 1.0, 5.0, 195
-_LITTLE = 0.4  # of its steps, that a way may count more and still be the one
+_LITTLE = 0.4  # relative additional cost up to which the first free path is taken
 _DEPTHS_M = np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.65])
 _RISES_M = tuple(0.04 * k for k in range(1, 9))
 
 
 class Folding(Moves):
-    """Moves that end with the arm at rest."""
+    """Moves that return the arm to rest."""
 
     def at_rest(self) -> bool:
-        """Whether the cup is near its resting point and the robot can drive off like this."""
+        """Returns whether the cup is near its resting point and the robot can drive away."""
         if self.rest_m >= AT_REST_M:
             return False
         scene = self.look()
         return drivable(scene.footprint(scene.arm), scene.base, 0.0)
 
     def to_rest(self) -> Steps:
-        """Brings the cup near its resting point by the shortest free way.
+        """Brings the cup near its resting point on the quickest free path.
 
-        The skill asks for the end effector within 0.15 m of the point, in any posture, so the
-        nearest one is looked for with which the robot can drive off. From between things the cup
-        is led out first. Where there is no way, as over a sink with a tall box in the cup, it rises
-        first.
+        Skills require the end effector within 0.15 m of the point in any posture, so the target is
+        the nearest posture with which the robot can drive away. From between obstacles the cup is
+        led out first. If there is no path, as over a sink with a tall box in the cup, the cup is
+        raised first.
         """
         self.phase = "rest"
         later = self._to_come()
@@ -79,10 +80,13 @@ class Folding(Moves):
             yield from self.follow(way.path)
 
     def _way_to_rest(self, grazing: float, later: np.ndarray | None) -> "_Way | None":
-        """The quickest way to rest straight back, or None.
+        """Returns the quickest way to rest with a straight backward drive, or None.
 
-        Backing off takes a few steps, and folding the arm between shelves many. It may go through
-        what is narrower by `grazing` (m) than the robot. `later` as of `_to_come`.
+        Backing off takes few steps, folding the arm between shelves many.
+
+        Args:
+            grazing: tolerated overlap with obstacles during the drive (m)
+            later: (7,) posture needed next, see `_to_come`; None: unknown
         """
         scene = self.look()
         footprint = scene.footprint(scene.arm)
@@ -101,7 +105,7 @@ class Folding(Moves):
             if margin < least:
                 break
             if margin < min(0.0, start):
-                continue  # backing on through a narrow place may do
+                continue  # a longer drive through the narrow place may be free
             there = dataclasses.replace(scene, base=base)
             checker = there.checker(base)
             postures = resting(there, checker, backing < _BACK_OFFS_M[-2], later, weight)
@@ -118,12 +122,12 @@ class Folding(Moves):
         return best
 
     def _to_come(self) -> np.ndarray | None:
-        """The posture (7,) that will be asked for next, None where that is not known."""
+        """Returns the posture (7,) needed by the next skill, or None if unknown."""
         reach = reach_to_come(self.look(), self.episode)
         return None if reach is None else reach.via
 
     def _way_from_between(self, straight: "_Way | None") -> np.ndarray | None:
-        """Base poses (k, 3) on which to lead the cup out first, if that saves much."""
+        """Returns base poses (k, 3) that lead the cup out first, None unless this saves steps."""
         scene = self.look()
         tip, _ = cup_pose(scene.arm)
         best = np.inf if straight is None else straight.steps - _SAVING_STEPS
@@ -142,7 +146,7 @@ class Folding(Moves):
         return chosen
 
     def rise(self) -> Steps:
-        """Lifts the cup straight up until the robot could drive off."""
+        """Lifts the cup straight up until the robot can drive away."""
         self.phase = "rise"
         scene = self.look()
         checker = scene.checker(scene.base)
@@ -164,8 +168,7 @@ class Folding(Moves):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Way:
-    """To rest: how far to back off straight (m), the arm's path (k, 7), its control steps, and what
-    they count, see `_cost`."""
+    """Way to rest: cost (see `_cost`), control steps, backward drive (m), arm path (k, 7)."""
 
     cost: float
     steps: float
@@ -176,9 +179,10 @@ class _Way:
 def _straight(
     scene: Scene, checker: ArmChecker, postures: list[np.ndarray], left: float
 ) -> np.ndarray | None:
-    """The straight way (1, 7) to a posture to which there is a free one, or None; see `_cost`.
+    """Returns the free straight path (1, 7) to one of `postures`, or None.
 
-    The first one that costs little more than its steps, the first with nothing in the hand.
+    With an empty hand it is the first free one. Otherwise it is the first one whose cost (`_cost`)
+    exceeds its steps by at most `_LITTLE`, or the cheapest one.
     """
     best, chosen = np.inf, None
     for posture in postures:
@@ -193,8 +197,10 @@ def _straight(
 
 
 def _cost(scene: Scene, path: np.ndarray, left: float) -> float:
-    """Control steps of an arm path (k, 7), and more for those in which what is held hides the view,
-    and for those beyond what is `left` of the skill's."""
+    """Returns the cost of an arm path (k, 7): its control steps, with two surcharges.
+
+    Steps in which the held object hides the view, and steps beyond the `left` ones, cost more.
+    """
     way = np.vstack([scene.arm[None], path])
     steps = duration(way)
     hidden = 0.0 if scene.held is None else hidden_share(scene, way)
@@ -210,9 +216,16 @@ def resting(
     most: float = np.inf,
     margin: float = MARGINS_M[1],
 ) -> list[np.ndarray]:
-    """Free resting postures at a base pose, the best first; those that let the robot drive off.
+    """Returns free resting postures (7,) at a base pose, the best first.
 
-    `later`, `weight`, `most` and `margin` as in `rest_postures`.
+    Args:
+        scene: with the base pose
+        checker: of the base pose
+        only_drivable: only postures with which the robot can drive away
+        later: see `rest_postures`
+        weight: see `rest_postures`
+        most: see `rest_postures`
+        margin: see `rest_postures`
     """
     found = rest_postures(scene, checker, margin, later, weight, most)
     if not only_drivable:

@@ -1,4 +1,4 @@
-"""What scripted skills are made of: looking, driving along a way, moving the arm along a path."""
+"""Moves of scripted skills: driving along legs, moving the arm along a path, both at once."""
 
 from collections.abc import Generator
 from typing import Any
@@ -22,33 +22,33 @@ from tpsrl.world.state import WorldState
 
 Steps = Generator[np.ndarray, WorldState, None]
 
-_STILL_RAD = 0.002  # of a joint in a step
+_STILL_RAD = 0.002  # per joint and step
 _SETTLE_STEPS = 15
-_FARTHER_M = 0.5  # than at the beginning of a drive; another place may be the better one by then
+_FARTHER_M = 0.5  # increase of the distance, beyond which another stance may be better
 
 
 class Moves:
-    """One robot with a goal, and generators of actions that bring it on."""
+    """Base class of scripted skills: a robot with a goal, and generators of actions."""
 
     episode: Episode
     goal: SkillGoal
     world: WorldState
-    grip: float  # of the next action
+    grip: float  # entry of the next action
     phase: str
-    together_m = MARGIN_M  # that is kept while base and arm move at once
+    together_m = MARGIN_M  # minimum clearance while base and arm move at once
     _diagnosis: dict[str, Any]
     _phases: dict[str, int]  # control steps by phase
 
     def note(self, problem: str) -> None:
-        """Counts a problem for the diagnosis."""
+        """Counts an event for the diagnosis."""
         self._diagnosis[problem] = self._diagnosis.get(problem, 0) + 1
 
     def look(self) -> Scene:
-        """The scene as it is now."""
+        """Returns the scene of the current state."""
         return look(self.episode, self.world)
 
     def still(self) -> np.ndarray:
-        """The action that moves nothing and keeps the grip."""
+        """Returns the action that moves nothing and keeps the grip."""
         action = np.zeros(act.SIZE)
         action[act.GRIP] = self.grip
         action[act.STOP] = -1.0
@@ -56,11 +56,11 @@ class Moves:
 
     @property
     def rest_m(self) -> float:
-        """How far the cup is from its resting point, m."""
+        """Distance of the cup from its resting point (m)."""
         return float(rest_distance(self.world.base, self.world.ee_pos)[0])
 
     def wait(self, steps: int) -> Steps:
-        """Stands still."""
+        """Stands still for `steps` control steps."""
         for _ in range(steps):
             self.world = yield self.still()
 
@@ -68,24 +68,29 @@ class Moves:
         """Drives along legs.
 
         Raises:
-            Blocked: the base stopped getting on.
-            OffPlan: the base is somewhere else.
+            Blocked: the base makes no progress.
+            OffPlan: the base has left the legs.
         """
         yield from self._move(BaseTracker(legs, self.world.base[0], self._footprint), None)
 
     def move_tip(self, tip: np.ndarray, velocity: np.ndarray) -> np.ndarray:
-        """The action by which the base gives the tip (3,) a velocity (3,), m/s; base frame."""
+        """Returns the action by which the base moves the tip (3,) with a velocity (3,).
+
+        Args:
+            tip: (3,) m, base frame
+            velocity: (3,) m/s, base frame
+        """
         linear, angular = base_velocity(tip, velocity)
         action = self.still()
         action[act.BASE] = linear / act.BASE_LINEAR_MPS, angular / act.BASE_ANGULAR_RPS
         return np.clip(action, -1.0, 1.0)
 
     def lead(self, way: np.ndarray) -> Steps:
-        """Drives so that the cup's tip goes along with base poses (k, 3), see `ways_back`.
+        """Drives so that the cup's tip follows its positions at base poses (k, 3), see `ways_back`.
 
         Raises:
-            Blocked: it does not get on.
-            OffPlan: the tip is somewhere else.
+            Blocked: the tip makes no progress.
+            OffPlan: the tip has left its path.
         """
         tip = point_to_base(self.world.base[0], self.world.ee_pos[0])
         leader = Lead(way, tip)
@@ -96,25 +101,27 @@ class Moves:
             self.world = yield self.move_tip(tip, to_base(self.world.base[0], velocity))
 
     def follow(self, path: np.ndarray, until_held: bool = False, through: bool = False) -> Steps:
-        """Moves the arm along way-points (k, 7), all joints together, the slowest at full speed.
+        """Moves the arm along way-points (k, 7), with the slowest joint at full speed.
 
-        Ends early when something is held, if `until_held`. Where something follows that need not
-        begin exactly at its end, the arm goes `through`.
+        Args:
+            path: (k, 7) way-points
+            until_held: end as soon as an object or handle is held
+            through: pass the last way-point without settling, for a move that follows
 
         Raises:
-            Blocked: the arm stopped getting on.
-            OffPlan: the arm is somewhere else.
+            Blocked: the arm makes no progress.
+            OffPlan: the arm has left the path.
         """
         yield from self._move(None, self._arm(path, through), until_held=until_held)
 
     def drive_and_follow(self, legs: list[Leg], path: np.ndarray) -> Steps:
-        """Drives along legs and moves the arm along way-points (k, 7), at once where that is free.
+        """Drives along legs and moves the arm along way-points (k, 7), at once if that is free.
 
-        Where it is not, the one starts later than the other, at worst the arm at the end.
+        Otherwise one of them is delayed; in the worst case the arm moves after the drive.
 
         Raises:
-            Blocked: base or arm do not get on.
-            OffPlan: base or arm are somewhere else.
+            Blocked: base or arm make no progress.
+            OffPlan: base or arm have left their path.
         """
         scene = self.look()
         way = plan_together(scene, legs, np.vstack([scene.arm[None], path]), margin=self.together_m)
@@ -126,13 +133,13 @@ class Moves:
             yield from self._move(base, self._arm(way.path), delay=way.delay)
 
     def travel(self, legs: list[Leg], path: np.ndarray | None = None) -> Steps:
-        """As `drive_and_follow`, or `drive` without a path; returns to the way from off it.
+        """Runs `drive_and_follow`, or `drive` without a path; replans the drive when off it.
 
-        That takes a fraction of planning anew, and what is done there stays the same.
+        Replanning the drive is much cheaper than a new plan, and keeps the destination.
 
         Raises:
-            Blocked: base or arm do not get on.
-            OffPlan: there is no other way to that place, or it is much farther by now.
+            Blocked: base or arm make no progress.
+            OffPlan: there is no new path to the destination, or the base is now much farther away.
         """
         last = legs[-1]
         place = np.array([last.x, last.y, last.heading])
@@ -160,7 +167,7 @@ class Moves:
                 legs = again
 
     def _away(self, place: np.ndarray) -> float:
-        """How far (m) the base is from a pose (3,)."""
+        """Returns the distance (m) of the base from a pose (3,)."""
         return float(np.linalg.norm(self.world.base[0, :2] - place[:2]))
 
     def _footprint(self) -> Footprint:
@@ -176,10 +183,10 @@ class Moves:
         delay: int = 0,
         until_held: bool = False,
     ) -> Steps:
-        """One action a step for base and arm until both have arrived.
+        """Yields actions for base and arm until both have arrived.
 
-        The arm starts when the base has `delay` steps behind it, or, where that is negative, the
-        base when the arm has so many.
+        With a positive `delay` the arm starts after that many steps of the base; with a negative
+        one the base starts after that many steps of the arm.
         """
         while True:
             if until_held and max(self.world.held[0], self.world.held_joint[0]) >= 0:
@@ -196,7 +203,7 @@ class Moves:
             self.world = yield action
 
     def settle(self) -> Steps:
-        """Waits until the arm is still, half a second at most."""
+        """Waits until the arm is still, for at most half a second."""
         for _ in range(_SETTLE_STEPS):
             before = np.array(self.world.arm[0])
             self.world = yield self.still()
@@ -204,7 +211,7 @@ class Moves:
                 return
 
     def path_to(self, posture: np.ndarray, checker: ArmChecker) -> np.ndarray | None:
-        """A free path (k, 7) from where the arm is, or None; see `motion.widest_path`."""
+        """Returns a free path (k, 7) from the current posture, or None; see `widest_path`."""
         found = widest_path(checker, np.array(self.world.arm[0]), posture)
         if found is None:
             return None

@@ -1,4 +1,4 @@
-"""Reset arm: back to the resting posture, as HAB's fixed plan has it after every skill."""
+"""Reset of the arm to rest, which HAB's fixed plan has after every skill."""
 
 import functools
 from typing import Any
@@ -21,19 +21,20 @@ from tpsrl.world.episode import Episode
 from tpsrl.world.state import WorldState
 
 _MOST_STEPS = 50
-_ROOM_M = 0.03  # from everything, or what has just been put down is knocked over
-_GAIN_RAD = 0.06  # an arm at rest moves on for no less
-# The next skill's steps are scarce, and these are not; but of two postures that serve it equally
-# well the nearer one is taken.
+_ROOM_M = 0.03  # clearance, so that an object just placed is not knocked over
+_GAIN_RAD = 0.06  # minimum gain for a further move of an arm at rest
+# Weight of the distance to the next skill's posture. Steps of the reset are not scarce, unlike
+# those of skills; among postures equally good for the next skill the nearer one is taken.
 _LATER = 10.0
-_THERE_RAD = 0.05  # as habitat-baselines has it
+_THERE_RAD = 0.05  # as in habitat-baselines
 
 
 class StraightResetArm:
-    """Turns all joints to the posture in which skills start, each by the shortest way.
+    """Turns all joints straight to the posture in which skills start.
 
-    As `ResetArmSkill` of habitat-baselines, but a joint does not wait for the slowest one, as the
-    protocol gives 50 steps. Trained policies were trained from this posture on.
+    This follows `ResetArmSkill` of habitat-baselines, except that joints do not wait for the
+    slowest one, because the protocol allows 50 steps. Policies are trained with starts in this
+    posture.
     """
 
     depth_size = None
@@ -50,16 +51,15 @@ class StraightResetArm:
         return result
 
     def diagnosis(self) -> dict[str, Any]:
-        """Always {}: it fails by running out of steps alone."""
+        """Returns {}: the only failure is a timeout."""
         return {}
 
 
 class ScriptedResetArm(Routine):
-    """Moves the arm near its resting point on a collision-free path, unless it is well there.
+    """Moves the arm near its resting point on a collision-free path.
 
-    Of the postures at rest it takes one from which what comes next is soon done. The arm is all
-    that it may move: where the robot could not drive off with the arm at rest, the arm is raised
-    instead.
+    Among the postures at rest it prefers those from which the next skill is quick. Only the arm may
+    move: if the robot cannot drive away with the arm at rest, the arm is raised instead.
     """
 
     def run(self) -> Run:
@@ -75,7 +75,7 @@ class ScriptedResetArm(Routine):
         return True
 
     def _move_on(self, scene: Scene, checker: ArmChecker, reach: Reach | None) -> Steps:
-        """From rest to a better posture at rest, if there is one to which there is much room."""
+        """Moves from rest to a better posture at rest, if a path has enough clearance."""
         crowded = checker.clearance(scene.arm, _ROOM_M) < _ROOM_M
         if reach is None and not crowded:
             return
@@ -106,7 +106,7 @@ class ScriptedResetArm(Routine):
 def _postures(
     scene: Scene, checker: ArmChecker, reach: Reach | None, margin: float, most: float
 ) -> list[np.ndarray]:
-    """Where to bring the arm (7,), the best first."""
+    """Returns candidate postures (7,) at rest, the best first."""
     stays = reach is not None and reach.first is scene.base
     later = None if reach is None else reach.via
     found = resting(scene, checker, not stays, later, _LATER, most, margin)
@@ -118,8 +118,8 @@ def _postures(
 
 
 def _far(scene: Scene, reach: Reach, posture: np.ndarray) -> float:
-    """About how far (rad) the arm will have to move from a posture (7,) for what comes next."""
-    # The wrist's last joint is left out, which has no stops and turns beside the others.
+    """Estimates the motion (rad) of the arm from a posture (7,) that the next skill needs."""
+    # The last wrist joint is excluded: it has no limits and turns while the others move.
     far = float(np.abs(reach.via - posture)[:6].max())
     free = edge_free(scene.checker(reach.first), posture, reach.via, MARGINS_M[1])
     return far if free else far + DETOUR_STEPS * ARM_DELTA_RAD

@@ -1,4 +1,4 @@
-"""A controller written as a generator: it yields actions and receives world states."""
+"""Controllers written as generators, which yield actions and receive world states."""
 
 import abc
 from collections.abc import Callable, Generator
@@ -18,15 +18,15 @@ from tpsrl.world import action as act
 from tpsrl.world.episode import Episode
 from tpsrl.world.state import WorldState
 
-# A whole skill: returns whether it has done what it is for.
+# Generator of a whole skill; its return value is whether the skill has succeeded.
 Run = Generator[np.ndarray, WorldState, bool]
 Found = TypeVar("Found")
 
-_TRIES = 4  # plans without a step between them
+_TRIES = 4  # consecutive plans without progress
 
 
 class Routine(Folding, abc.ABC):
-    """Base of the scripted skills: `run` is the skill, as a generator of actions."""
+    """Base class of scripted skills; `run` is the skill as a generator of actions."""
 
     depth_size: tuple[int, int] | None = None
 
@@ -47,9 +47,9 @@ class Routine(Folding, abc.ABC):
         self._end: End | None = None
 
     def act(self, world: WorldState, depth: np.ndarray | None = None) -> np.ndarray:
-        """The action (11,) for this control step; sets stop once there is nothing left to do.
+        """Returns the action (11,) of a control step, with stop when done or when giving up.
 
-        A robot that its own plans have not brought on for several times gives up.
+        The skill gives up when no plan is found, or after several plans without progress.
         """
         action, valid = self.choose(world)
         if not valid or self._fruitless > _TRIES:
@@ -58,19 +58,18 @@ class Routine(Folding, abc.ABC):
         return action
 
     def choose(self, world: WorldState) -> tuple[np.ndarray, bool]:
-        """The action for a control step, and whether a way was found.
+        """Returns the action of a control step, and whether a plan was found.
 
-        The plan of the call before is kept while the robot is near where it has it and what it
-        rests on stands where it stood. Otherwise the routine plans anew from the present state.
-
-        Where the skill is done, or no way was found, that is so until something has changed.
+        The plan of the previous call continues while the robot is near it and its assumptions hold.
+        Otherwise the routine plans from the current state. Once the skill is done, or no plan was
+        found, this result is kept until the state changes.
 
         Args:
             world: batch of one, of the same episode as at `begin`.
 
         Returns:
-            The action (11,) with stop where the skill is done; where no way is found it is to
-            stand still.
+            The action (11,), and whether a plan was found. The action has stop if the skill is
+            done, and stands still without a plan.
         """
         self.world = world
         if self._end is not None and self._end.holds(world):
@@ -110,28 +109,29 @@ class Routine(Folding, abc.ABC):
         return self.still(), False
 
     def stopped(self) -> tuple[np.ndarray, bool]:
-        """What is done where the skill is: stop."""
+        """Returns the action that calls stop, as a result of `choose`."""
         action = self.still()
         action[act.STOP] = 1.0
         return action, True
 
     def diagnosis(self) -> dict[str, Any]:
-        """How often what went wrong, how many "plans", and control steps by phase ("phases")."""
+        """Returns counts of problems by name, "plans", and control steps by phase ("phases")."""
         return {**self._diagnosis, "plans": self._plans, "phases": dict(self._phases)}
 
     def outdated(self) -> bool:
-        """Whether the plan rests on what is no longer so."""
+        """Returns whether the assumptions of the current plan no longer hold."""
         return False
 
     @abc.abstractmethod
     def run(self) -> Run:
-        """The skill from the present state on, whatever it is; yields one action a control step.
+        """Runs the skill from any current state; yields one action per control step.
 
-        Returns whether it has done what it is for; where not, it is begun anew.
+        Returns:
+            Whether the skill has succeeded; otherwise the routine runs it again.
         """
 
     def _ready_path(self, posture: np.ndarray, base: np.ndarray | None = None) -> np.ndarray:
-        """The arm's way (k, 7) to a posture, from the present base pose or another."""
+        """Returns the arm's path (k, 7) to a posture, at the current base pose or at `base`."""
         scene = self.look()
         path = self.path_to(posture, scene.checker(scene.base if base is None else base))
         if path is None:
@@ -142,7 +142,11 @@ class Routine(Folding, abc.ABC):
     def find(
         self, plan: Callable[[Scene], Found | None], moves_arm: bool = True
     ) -> Generator[np.ndarray, WorldState, Found | None]:
-        """What `plan` finds from here, failing that from where the robot stands free, at rest."""
+        """Returns the result of `plan`, or None.
+
+        If `plan` finds nothing, the robot drives to a free pose or brings the arm to rest, and
+        `plan` is called again.
+        """
         found = plan(self.look())
         if found is not None:
             return found
@@ -159,7 +163,11 @@ class Routine(Folding, abc.ABC):
         return plan(self.look())
 
     def reach(self, plan: Callable[[Scene], Reach | None]) -> Generator[Any, Any, Reach | None]:
-        """Drives and moves the arm to the ready posture of what `plan` finds; None: nothing."""
+        """Drives and moves the arm to the ready posture of the result of `plan`.
+
+        Returns:
+            The reach, or None if `plan` finds none.
+        """
         reach = yield from self.find(plan)
         if reach is None:
             return None

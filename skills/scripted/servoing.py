@@ -1,10 +1,10 @@
-"""Servoing: what to do as a function of the state alone, so that a network can learn it.
+"""Servoing: demonstrators whose action is a function of the state, so that a network can learn it.
 
-The planning skills choose the quickest of thousands of ways and keep to it; two states that look
-alike may be on quite different ways. Here there are few ways, all of one simple kind: drive up to a
-stance, bring the arm on a straight line in joint space to a posture before the target, and on a
-second one to the target. Which of them is taken, and how far the robot is on it, is read off the
-state at every step.
+The planning skills choose the quickest of thousands of plans and keep it, so similar states may
+belong to very different plans. Here there are few candidates, all of one simple kind (`Way`): drive
+to a stance, move the arm on a straight line in joint space to a posture before the target, and on a
+second line to the target. At every step the choice of a candidate and the progress along it follow
+from the state alone.
 """
 
 import abc
@@ -31,47 +31,47 @@ from tpsrl.world.reach import CUP_AXIS, NO_OFFSET, static_bodies
 from tpsrl.world.state import WorldState
 
 _STANDOFFS, _DIRECTIONS = (0.7, 0.62, 0.78, 0.54, 0.86, 0.95, 1.05, 1.15), 40
-# Where there are fewer than so many, as at a sink, they are looked for closer together.
+# With fewer stances than _FEW, as at a sink, a denser grid is searched.
 _FEW, _CLOSE_STANDOFFS, _CLOSE_DIRECTIONS = 20, tuple(np.arange(0.54, 1.4, 0.04)), 128
 _STAND_M = BASE_RADIUS + 0.015
-_RAISED_M = 0.45  # before the stance, where the arm is raised if it cannot be at it
+_RAISED_M = 0.45  # distance before the stance at which the arm is raised, if not free at the stance
 _SAMPLE_RAD = 0.12
-_FREE_M, _NEAR_M = 0.015, -0.004  # of the arm on its way, and on the last bit of it
-_FARTHEST_RAD = 1.3  # of a joint from rest: there and back takes 200 steps
-_STAND_FREE_M = 0.01  # of the resting arm where it is raised
+_FREE_M, _NEAR_M = 0.015, -0.004  # arm's margins: on the path, and near the target
+_FARTHEST_RAD = 1.3  # largest joint motion from rest: there and back takes 200 steps
+_STAND_FREE_M = 0.01  # margin of the resting arm where it is raised
 _RAISING_STEPS = 25.0
 _MOST_STANCES = 60
-_MOST_ALIKE, _ALIKE_RAD, _ASIDE_RAD = 2, 0.1, 0.4  # touches of a stance that are looked at
+_MOST_ALIKE, _ALIKE_RAD, _ASIDE_RAD = 2, 0.1, 0.4  # targets of a stance: per group, size of groups
 _MOST_TOUCHES = 24
-# Where none of these will do, more of them are looked at, and postures farther from rest.
+# If none is feasible, more targets are tried, with postures farther from rest.
 _MORE_ALIKE, _MORE_TOUCHES, _FARTHER_RAD = 8, 120, 1.7
-_USUAL_PITCH, _ODD_STEPS = math.radians(60.0), 25.0  # steps that a radian from it counts
-_STEP_M, _STEP_RAD = 0.05, 0.06  # of a drive in a control step, roughly
+_USUAL_PITCH, _ODD_STEPS = math.radians(60.0), 25.0  # preferred pitch; steps per radian off it
+_STEP_M, _STEP_RAD = 0.05, 0.06  # approximate drive per control step
 _SHORT_CUT_RAD = 0.6
-_OTHER_RAD = 0.3  # off the way: perhaps the arm is on another one
-_STILL = 0.04  # of an action
+_OTHER_RAD = 0.3  # from the way: the arm may be in another posture for the same target
+_STILL = 0.04  # action entries below this count as standing still
 _TINY_RAD, _DAMPING = 1e-4, 1e-3
-_SOFT_STEPS = 4.0  # over which the arm slows down
+_SOFT_STEPS = 4.0  # control steps over which the arm slows down
 _TURN_GAIN, _DRIVE_GAIN, _FASTEST = 4.0, 3.0, 2.0
 ARRIVED_M, ARRIVED_RAD = 0.1, 0.08
-_ALMOST = 1.6  # times as far: the arm can make up for it
+_ALMOST = 1.6  # factor of ARRIVED_M, within which the arm can compensate
 
 
-_MOVED_M = 0.02  # what is aimed at has moved: ways are looked for anew
-_NEAR_STANCE_M = 0.8  # from where on the arm moves
-_SAFE_M = 0.015  # that the arm keeps from everything on its way
-_TUBE_RAD, _RAISED_RAD = 0.07, 0.2  # of the straight line; of the posture before
+_MOVED_M = 0.02  # motion of the target after which ways are searched again
+_NEAR_STANCE_M = 0.8  # distance to the stance within which the arm moves
+_SAFE_M = 0.015  # margin of the moving arm
+_TUBE_RAD, _RAISED_RAD = 0.07, 0.2  # tolerance of the line to the target; of the posture before it
 _LIFT_M, _ASIDE_M, _BACK_M = 0.08, 0.12, 0.3
 _BACKWARDS = -0.3
-_OFF_M, _OUTWARDS = 0.015, -0.8  # up and then out from a shelf
-_COVER_M = 0.6  # what is so far above a point covers it
-_LOOK_STEPS, _NO_LESS_M = 3.0, 0.0005  # of a move that is looked ahead
-_OUT_M, _HIGHEST_M = 0.03, 0.3  # what is nearer to something is lifted on, up to so much
-_DETOUR_STEPS, _CORNER_M = 30.0, 0.15  # a stance behind something; a corner that is reached
+_OFF_M, _OUTWARDS = 0.015, -0.8  # on a shelf: rise by _OFF_M, then drive out
+_COVER_M = 0.6  # furniture within this height above a point covers it
+_LOOK_STEPS, _NO_LESS_M = 3.0, 0.0005  # steps of forecast of a move; required gain of clearance
+_OUT_M, _HIGHEST_M = 0.03, 0.3  # clearance below which lifting continues; maximum lift
+_DETOUR_STEPS, _CORNER_M = 30.0, 0.15  # cost of an obstructed stance; distance of a reached corner
 
 
 class Mover(abc.ABC):
-    """A demonstrator that acts as it labels, with moves of arm and base that touch nothing."""
+    """Base class of demonstrators that execute their labels with collision-free moves."""
 
     depth_size: tuple[int, int] | None = None
     _plans = 0
@@ -81,7 +81,7 @@ class Mover(abc.ABC):
         """See `skills.core.interface.Demonstrator.label`."""
 
     def diagnosis(self) -> dict[str, int]:
-        """How often ways were looked for."""
+        """Returns the number of searches for ways ("plans")."""
         return {"plans": self._plans}
 
     def act(self, world: WorldState, depth: np.ndarray | None = None) -> np.ndarray:
@@ -91,7 +91,7 @@ class Mover(abc.ABC):
     def freest(
         self, scene: Scene, moves: list[tuple[np.ndarray, float, float]]
     ) -> tuple[np.ndarray, float, float]:
-        """The first move (arm, forward, turn) by which nothing is touched, or the best of them."""
+        """Returns the first free move (arm, forward, turn), or the one with most clearance."""
         now = scene.checker(scene.base).clearance(scene.arm, _SAFE_M)
         best, chosen = -math.inf, moves[0]
         for move in moves:
@@ -108,9 +108,9 @@ class Mover(abc.ABC):
 
 
 class Servo(Mover):
-    """A demonstrator whose labels are read off the state; see the module.
+    """Base class of demonstrators whose labels are a function of the state, see the module.
 
-    It remembers only what was found out about where things are.
+    The only memory is a cache of the ways to the target, and the position where lifting began.
     """
 
     def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
@@ -134,31 +134,31 @@ class Servo(Mover):
         if not self._look_for_ways(scene):
             return action, False
         self._reach(scene, world, action)
-        # Where it gets no farther, standing still is nothing to be learned.
+        # A label that stands still without progress must not be learned.
         moves = np.abs(np.append(action[act.ARM], action[act.BASE])).max() > _STILL
         return action, bool(moves or action[act.GRIP] != self.grip(scene))
 
-    # -- what a skill says ---------------------------------------------------------------------
+    # -- defined by the skill ------------------------------------------------------------------
 
     @abc.abstractmethod
     def grip(self, scene: Scene) -> float:
-        """What the grip does on the way."""
+        """Returns the grip entry before `finish`."""
 
     @abc.abstractmethod
     def is_done(self, scene: Scene) -> bool:
-        """Whether what is left is the way back to rest."""
+        """Returns whether only the return to rest is left."""
 
     @abc.abstractmethod
     def aim(self, scene: Scene) -> np.ndarray:
-        """What the ways depend on: a point (3,) in the world to stand before, and more numbers."""
+        """Returns the numbers on which ways depend; the first 3 are the point (world) to face."""
 
     @abc.abstractmethod
     def targets(self, scene: Scene, around: Stances) -> Iterator[CupTargets]:
-        """The cup's poses at the target, from stances around it; then others, if these fail."""
+        """Yields sets of cup poses at the target for stances around it, in order of preference."""
 
     @abc.abstractmethod
     def touching(self) -> int:
-        """The object that the cup may touch, -1 for none."""
+        """Returns the index of the object that the cup may touch, -1 for none."""
 
     @abc.abstractmethod
     def finish(
@@ -169,15 +169,20 @@ class Servo(Mover):
         there: np.ndarray,
         action: np.ndarray,
     ) -> np.ndarray:
-        """At the end of a way: sets the grip, and says in which posture (7,) to go on.
+        """Sets the grip at the end of a way, and returns the posture (7,) to move to.
 
-        The posture there is `there` (7,), the cup's tip then at `tip` (3,) in the world.
+        Args:
+            scene: of the current state
+            world: current state, a batch of one
+            tip: (3,) position of the cup's tip at the target, world frame
+            there: (7,) posture at the target
+            action: (11,) action, whose grip entry may be set
         """
 
     # -- reaching ------------------------------------------------------------------------------
 
     def _look_for_ways(self, scene: Scene) -> bool:
-        """All simple ways to where the target is now, unless they are known; if there are any."""
+        """Updates the ways to the target if it has moved; returns whether there are any."""
         aim = self.aim(scene)
         if self._aim is not None and float(np.abs(aim - self._aim).max()) < _MOVED_M:
             return len(self._ways) > 0
@@ -200,7 +205,7 @@ class Servo(Mover):
         return len(self._ways) > 0
 
     def _choose(self, scene: Scene) -> "Way":
-        """The way that takes the fewest steps from here, roughly."""
+        """Returns the way with the lowest estimated number of steps from the current state."""
         offset = self._stances[:, :2] - scene.base[:2]
         far = np.linalg.norm(offset, axis=1)
         off = np.abs(_wrapped(np.arctan2(offset[:, 1], offset[:, 0]) - scene.base[2]))
@@ -244,13 +249,13 @@ class Servo(Mover):
             action[act.ARM] = towards(scene.arm, before)
 
     def _sees(self, scene: Scene, poses: np.ndarray) -> np.ndarray:
-        """Whether the base's disc can drive straight to poses (n, 3); bool (n,)."""
+        """Returns whether the base's disc can drive straight to poses (n, 3), as bool (n,)."""
         floor = floor_map(scene.layout, joints=scene.joints)
         base = np.asarray(scene.base, np.float64)
         return _straight(floor.distance, *floor.origin, base, np.asarray(poses, np.float64))
 
     def _corner(self, scene: Scene, end: np.ndarray) -> np.ndarray:
-        """The next corner of the shortest way to a pose (3,), as a pose."""
+        """Returns the next corner of the shortest path to a pose (3,), as a pose."""
         if self._field is None or self._field[0] != (end[0], end[1]):
             floor = free_floor(scene.layout, scene.joints)
             self._field = (end[0], end[1]), distance_field(floor, end[:2].tolist())
@@ -262,10 +267,10 @@ class Servo(Mover):
     def _nearer(
         self, scene: Scene, way: "Way", there: np.ndarray, before: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The postures at the target and before it, or such ones as the arm is nearer to.
+        """Returns the postures at the target and before it that are nearer to the arm.
 
-        An arm has many postures for one pose of the cup. One that has come there by another way
-        than this demonstrator's goes on from where it is, if it can.
+        A cup pose has many postures of the arm. If the arm arrived with another posture than
+        the demonstrator's, it continues from there, if that is free.
         """
         off = float(np.abs(scene.arm - before).max())
         if off < _OTHER_RAD or _from_line(scene.arm, before, there) < _OTHER_RAD:
@@ -283,21 +288,21 @@ class Servo(Mover):
         return own_there, own_before
 
     def _arrived(self, scene: Scene, there: np.ndarray) -> bool:
-        """Whether the arm is about at its target, be it a little past it."""
+        """Returns whether the arm is near its target, or slightly beyond it."""
         return float(np.abs(scene.arm - there).max()) < 1.5 * _TUBE_RAD
 
     def _safely(self, scene: Scene, posture: np.ndarray) -> np.ndarray:
-        """The arm's action (7,) to a posture, none where it would come too near to something."""
+        """Returns the arm's action (7,) to a posture, 0 if clearance would become too small."""
         step = towards(scene.arm, posture)
         checker = scene.checker(scene.base, touching=self.touching())
         after = scene.arm + 3.0 * act.ARM_DELTA_RAD * step
         now = checker.clearance(scene.arm, _SAFE_M)
         return step if checker.clearance(after, _SAFE_M) >= min(_SAFE_M, now) else 0.0 * step
 
-    # -- coming back ---------------------------------------------------------------------------
+    # -- returning -----------------------------------------------------------------------------
 
     def _go_back(self, scene: Scene, world: WorldState, action: np.ndarray) -> None:
-        """Up, then the arm to rest, while the base backs off a little."""
+        """Writes the action of the return: lift, then the arm to rest while the base backs off."""
         cup = np.array(world.ee_pos[0])
         if self._left is None:
             self._left = cup
@@ -325,7 +330,7 @@ class Servo(Mover):
         action[act.ARM] = arm
 
     def _higher(self, scene: Scene) -> np.ndarray | None:
-        """The arm's action (7,) that raises the cup."""
+        """Returns the arm's action (7,) that raises the cup, or None."""
         tip, turn = cup_pose(scene.arm)
         higher = tip + np.array([-0.01, 0.0, 0.05])
         axis = turn[:, 0].copy()
@@ -334,7 +339,7 @@ class Servo(Mover):
 
 
 def is_covered(scene: Scene, point: np.ndarray) -> bool:
-    """Whether furniture is above a point (3,) in the world, as in a fridge."""
+    """Returns whether furniture is above a point (3,) in the world, as in a fridge."""
     bodies = static_bodies(scene.layout, scene.joints)
     bottom = bodies.centre[:, 2] - bodies.half[:, 2]
     off = point[:2] - bodies.centre[:, :2]
@@ -345,10 +350,15 @@ def is_covered(scene: Scene, point: np.ndarray) -> bool:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Way:
-    """One simple way: stance (3,), posture before the target (7,) and at it (7,), its target.
+    """Candidate of a demonstrator: a stance, two postures, and the target.
 
-    `first` (3,) is where the arm is raised to the posture before, if that cannot be done at the
-    stance; elsewhere it is the stance. `steps` are those of the arm from rest.
+    Attributes:
+        stance: (3,) base pose
+        first: (3,) base pose at which the arm is raised; the stance if it is free there
+        before: (7,) posture before the target
+        there: (7,) posture at the target
+        target: row of the target
+        steps: control steps of the arm from rest and back, with surcharges for unusual targets
     """
 
     stance: np.ndarray
@@ -360,7 +370,7 @@ class Way:
 
 
 def stances(scene: Scene, point: np.ndarray) -> np.ndarray:
-    """Base poses (n, 3) around a point (3,), facing it, where the base's disc is free."""
+    """Returns base poses (n, 3) around a point (3,), facing it, where the base's disc is free."""
     found = _around(scene, point, _STANDOFFS, _DIRECTIONS)
     if len(found) < _FEW:
         found = _around(scene, point, _CLOSE_STANDOFFS, _CLOSE_DIRECTIONS)
@@ -388,7 +398,15 @@ def _around(
 def ways(
     scene: Scene, targets: CupTargets, poses: np.ndarray, touching: int, odd_ones: bool = False
 ) -> Iterator[Way]:
-    """At most one way for each pose, the quickest of the most usual; or also of odd ones."""
+    """Yields the quickest way of each pose that has one.
+
+    Args:
+        scene: of the current state
+        targets: cup poses by row of `poses`
+        poses: (n, 3) stances
+        touching: index of the object that the cup may touch, -1 for none
+        odd_ones: try more unusual targets, and postures farther from rest
+    """
     farthest = _FARTHER_RAD if odd_ones else _FARTHEST_RAD
     touches = (_MORE_ALIKE, _MORE_TOUCHES) if odd_ones else (_MOST_ALIKE, _MOST_TOUCHES)
     resting = scene.footprint(REST)
@@ -413,10 +431,17 @@ def ways(
 def _most_usual(
     targets: CupTargets, row: int, pose: np.ndarray, most_alike: int, most: int
 ) -> list[tuple[int, float]]:
-    """At most so many targets of a stance, the most usual first, each with how odd it is, in steps.
+    """Returns targets of a stance, the most usual first, each with its oddness in steps.
 
-    Usual is a cup that points straight ahead and about 60 degrees down, on the middle: as long as
-    it can be had, neighbouring stances have much the same posture.
+    The usual cup pose points straight ahead and 60 degrees down, at the object's middle. While it
+    is feasible, neighbouring stances have similar postures.
+
+    Args:
+        targets: of all stances
+        row: of the stance
+        pose: (3,) stance
+        most_alike: maximum number of targets with about the same pitch and heading
+        most: maximum number of targets
     """
     mine = np.flatnonzero(targets.row == row)
     x, y, z = targets.pointing[mine].T
@@ -425,7 +450,7 @@ def _most_usual(
     aside = np.where(level > 0.2, np.abs(_wrapped(np.arctan2(y, x) - pose[2])), 0.0)
     odd = _ODD_STEPS * (np.abs(pitch) + aside) + targets.extra[mine]
     chosen: list[tuple[int, float]] = []
-    alike: Counter[tuple[int, int]] = Counter()  # so that those of a shelf are among them
+    alike: Counter[tuple[int, int]] = Counter()  # the limit keeps the variety needed on shelves
     for k in np.argsort(odd, kind="stable").tolist():
         group = round(float(pitch[k]) / _ALIKE_RAD), round(float(aside[k]) / _ASIDE_RAD)
         alike[group] += 1
@@ -460,7 +485,7 @@ def _way(
             return None
     if not line_free(checker, before, there, _NEAR_M):
         return None
-    # There and back again.
+    # There and back.
     steps = 2.0 * (np.abs(before - REST).max() + np.abs(there - before).max()) / act.ARM_DELTA_RAD
     steps += odd + (0.0 if first is pose else _RAISING_STEPS)
     return Way(pose, first, before, there, i, float(steps))
@@ -469,7 +494,10 @@ def _way(
 def solve(
     targets: CupTargets, i: int, pose: np.ndarray, seed: np.ndarray
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Postures (7,) at target `i` from a base pose (3,) and before it, nearest to `seed` (7,)."""
+    """Returns postures (7,) at target `i` and before it from a base pose (3,), or (None, None).
+
+    The posture before the target is searched from `seed` (7,), that at the target from the former.
+    """
     c, s = math.cos(pose[2]), math.sin(pose[2])
     turn = np.array([[c, s, 0.0], [-s, c, 0.0], [0.0, 0.0, 1.0]])
     origin = np.array([pose[0], pose[1], 0.0])
@@ -488,7 +516,7 @@ def solve(
 
 
 def line_free(checker: ArmChecker, start: np.ndarray, end: np.ndarray, margin: float) -> bool:
-    """Whether the straight line in joint space keeps at least `margin` metres from everything."""
+    """Returns whether a straight line in joint space keeps a clearance of `margin` metres."""
     count = max(1, math.ceil(float(np.abs(end - start).max()) / _SAMPLE_RAD))
     return all(
         checker.free(start + (end - start) * (k / count), margin) for k in range(1, count + 1)
@@ -496,17 +524,17 @@ def line_free(checker: ArmChecker, start: np.ndarray, end: np.ndarray, margin: f
 
 
 def towards(arm: np.ndarray, posture: np.ndarray, pace: float = 1.0) -> np.ndarray:
-    """The arm's action (7,) straight to a posture (7,), slowing down over the last steps."""
+    """Returns the arm's action (7,) straight to a posture (7,), slower over the last steps."""
     off = posture - arm
     most = float(np.abs(off).max())
     return pace * off / max(most, _SOFT_STEPS * act.ARM_DELTA_RAD)
 
 
 def _home(arm: np.ndarray) -> np.ndarray:
-    """The arm's action (7,) that brings the end effector to its resting point by a short way.
+    """Returns the arm's action (7,) that brings the end effector to its resting point.
 
-    Success asks for that, not for the resting posture, which from far out is twice as many steps
-    away; there the joints go as far as leaves the end effector where it is.
+    Success requires this point, not the resting posture, which from far away takes twice as many
+    steps. The joints approach the resting posture only in the null space of the end effector.
     """
     tip = cup_pose(arm)[0]
     away = np.array(REST_EE) - tip
@@ -523,9 +551,13 @@ def _home(arm: np.ndarray) -> np.ndarray:
 def drive(
     base: np.ndarray, stance: np.ndarray, point: np.ndarray, arrived: float = ARRIVED_M
 ) -> np.ndarray:
-    """The base's action (2,) to a stance (3,), at which it turns to face a point.
+    """Returns the base's action (2,) to a stance (3,), where the base turns to face a point.
 
-    Nearer than `arrived` (m) it is there.
+    Args:
+        base: (3,) current base pose
+        stance: (3,) base pose to reach
+        point: (2 or more,) to face at the stance
+        arrived: distance from the stance (m) within which the base only adjusts
     """
     dx, dy = stance[0] - base[0], stance[1] - base[1]
     far = math.hypot(dx, dy)
@@ -545,17 +577,17 @@ def drive(
 
 
 def wrap(angle: float) -> float:
-    """An angle within -pi and pi."""
+    """Wraps an angle to [-pi, pi)."""
     return (angle + math.pi) % (2 * math.pi) - math.pi
 
 
 def _limited(speed: float, turn: float) -> np.ndarray:
-    """Speeds in m/s and rad/s as an action (2,)."""
+    """Returns speeds in m/s and rad/s as an action (2,)."""
     return np.clip([speed / act.BASE_LINEAR_MPS, turn / act.BASE_ANGULAR_RPS], -1.0, 1.0)
 
 
 def _apart(one: np.ndarray, other: np.ndarray) -> float:
-    """How far base poses (3,) are from each other, m."""
+    """Returns the distance (m) of two base poses (3,)."""
     return math.hypot(one[0] - other[0], one[1] - other[1])
 
 
@@ -564,7 +596,7 @@ def _wrapped(angle: np.ndarray) -> np.ndarray:
 
 
 def _from_line(q: np.ndarray, start: np.ndarray, end: np.ndarray) -> float:
-    """How far (rad, the farthest joint) a posture (7,) is from a line in joint space."""
+    """Returns the largest joint distance (rad) of a posture (7,) from a line in joint space."""
     along = end - start
     t = float(np.clip((q - start) @ along / max(float(along @ along), 1e-9), 0.0, 1.0))
     return float(np.abs(q - start - t * along).max())
@@ -574,7 +606,7 @@ def _from_line(q: np.ndarray, start: np.ndarray, end: np.ndarray) -> float:
 def _straight(
     distance: np.ndarray, x0: float, y0: float, base: np.ndarray, poses: np.ndarray
 ) -> np.ndarray:
-    """Whether the disc can drive straight from a base pose (3,) to others (n, 3)."""
+    """Returns whether the disc can drive straight from a base pose (3,) to others (n, 3)."""
     out = np.ones(len(poses), np.bool_)
     for i in range(len(poses)):
         dx, dy = poses[i, 0] - base[0], poses[i, 1] - base[1]

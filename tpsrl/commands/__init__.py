@@ -1,6 +1,6 @@
-"""One module a command, each with a `Command` called `COMMAND`.
+"""Subcommands of `tpsrl`: one module each, with a `Command` named `COMMAND`.
 
-A command that takes other keys for other words has instead a function `choose(word) -> Command`;
+A command whose keys depend on its first word has a function `choose(word) -> Command` instead;
 `word` is the first argument if it has no `=`, else None.
 """
 
@@ -11,16 +11,17 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Command:
-    """What the command line needs to know of a command.
+    """Definition of a subcommand.
 
-    `description` is what its help says, `settings` the dataclass of its keys (see `tpsrl.config`),
-    `run(settings)` does it and returns the exit code; `positional` are the keys that words without
-    `=` set, each the next one; or, with `repeated`, any number of words make a tuple, which is the
-    value of this one key.
-
-    `fixed` are the settings that stand for the word by which it was chosen. `load` makes settings
-    of values by dotted key, where that is more than `tpsrl.config.load`. Help leaves `ignored`
-    fields of `settings` out, which have no effect; they are refused.
+    Attributes:
+        description: text of the help
+        settings: dataclass of the keys (see `tpsrl.config`)
+        run: runs the command with its settings and returns the exit code
+        positional: keys that words without `=` set, in order
+        fixed: settings that are given by the command's first word
+        load: makes settings from values by dotted key; None: `tpsrl.config.load`
+        repeated: key whose value is the tuple of all words without `=`
+        ignored: fields of `settings` without effect, which help omits and which are refused
     """
 
     description: str

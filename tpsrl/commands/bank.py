@@ -1,4 +1,4 @@
-"""`tpsrl bank`: keeps the exit states of every skill, for others to start in."""
+"""`tpsrl bank`: records the exit states of every skill, as start states for others."""
 
 from eval.settings import BankSettings
 from tpsrl.commands import Command
@@ -11,7 +11,7 @@ start_states=own:0.5,bank:DIR/navigate:0.5 mixes both. See docs/bank.md."""
 
 
 def run(settings: BankSettings) -> int:
-    """Makes the bank; 0 when all episodes were run, whether or not they succeeded."""
+    """Records the bank; returns 0 when all episodes were run, whether or not they succeeded."""
     from rich.console import Console
 
     with progress.loading():

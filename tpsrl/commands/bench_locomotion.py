@@ -1,4 +1,4 @@
-"""`tpsrl bench locomotion`: ant and humanoid running, the tasks of GPU-accelerated simulation."""
+"""`tpsrl bench locomotion`: trains ant and humanoid, the tasks of GPU-accelerated simulation."""
 
 import dataclasses
 import time
@@ -24,7 +24,7 @@ the paper's thresholds. Writes locomotion.json, locomotion.png, and a training f
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BenchLocomotionSettings:
-    """Which tasks to train, and for how long."""
+    """Settings of `tpsrl bench locomotion`."""
 
     tasks: str = config.option("ant,humanoid", "comma-separated tasks")
     ant: TrainSettings = config.preset(
@@ -57,7 +57,7 @@ class BenchLocomotionSettings:
 
 
 def run(settings: BenchLocomotionSettings) -> int:
-    """Trains, prints and writes; 128 and the signal's number when it was stopped."""
+    """Trains the tasks and writes the report; returns 128 + signal number when stopped."""
     import signal
 
     names = _names(settings.tasks)
@@ -90,10 +90,10 @@ def run(settings: BenchLocomotionSettings) -> int:
 
 
 def _names(tasks: str) -> list[str]:
-    """The tasks that are named.
+    """Returns the names of the chosen tasks.
 
     Raises:
-        UserError: one is unknown or named twice.
+        UserError: a name is unknown or repeated.
     """
     names = tasks.split(",")
     for name in names:
@@ -105,13 +105,13 @@ def _names(tasks: str) -> list[str]:
 
 
 def _preset(settings: BenchLocomotionSettings, name: str) -> TrainSettings:
-    """How a task is trained."""
+    """Returns the training preset of a task."""
     preset: TrainSettings = getattr(settings, name)
     return preset
 
 
 def _check(name: str, preset: TrainSettings) -> None:
-    """Refuses settings that need what these tasks do not show.
+    """Refuses presets that need a camera or a privileged state, which these tasks do not have.
 
     Raises:
         UserError: names the field.
@@ -128,7 +128,7 @@ def _check(name: str, preset: TrainSettings) -> None:
 
 
 def _train(settings: BenchLocomotionSettings, name: str, out: Path, console: Any) -> str:
-    """Trains a task; "" or the signal that stopped it."""
+    """Trains a task; returns "" or the name of the signal that stopped it."""
     from tpsrl.rl.bench.running_env import RunningVecEnvFactory
     from tpsrl.rl.run.trainer import Trainer, TrainSchedule, TrainTask
     from tpsrl.rl.run.watch import Watch
@@ -153,7 +153,7 @@ def _train(settings: BenchLocomotionSettings, name: str, out: Path, console: Any
 
 
 def _result(name: str, rows: list["Json"]) -> "Json":
-    """The course of a training, and when it first reached each threshold."""
+    """Returns the learning curve of a training, and when it first reached each threshold."""
     curve, clock = [], 0.0
     for row in rows:
         clock += sum(row["time"].values())
@@ -194,7 +194,7 @@ def _table(found: dict[str, "Json"]) -> Any:
 
 
 def _draw(found: dict[str, "Json"], path: Path) -> None:
-    """Return over steps, a panel for each task, with the paper's thresholds."""
+    """Draws the return over steps, one panel per task, with the paper's thresholds."""
     from tpsrl.runtime import figures
 
     figure = figures.figure(figsize=(5.0 * len(found), 3.6), layout="constrained", dpi=110)

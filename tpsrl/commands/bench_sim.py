@@ -1,4 +1,4 @@
-"""`tpsrl bench sim`: measures how fast this machine simulates."""
+"""`tpsrl bench sim`: measures the speed of simulation on this machine."""
 
 import dataclasses
 from typing import Any
@@ -15,7 +15,7 @@ with MuJoCo's ray casting, in speed and in value. Prints tables and writes bench
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BenchSimSettings:
-    """For how long, in how many processes, and where to write."""
+    """Settings of `tpsrl bench sim`."""
 
     seconds: float = config.option(
         3.0, "seconds per number of objects and situation", minimum=0.1, maximum=86_400
@@ -30,7 +30,7 @@ class BenchSimSettings:
 
 
 def run(settings: BenchSimSettings) -> int:
-    """Measures, prints and writes."""
+    """Measures, prints tables and writes bench.json."""
     progress.say(f"measuring engine and skills, {settings.seconds:g} s for each figure")
     from rich.console import Console
 

@@ -1,4 +1,4 @@
-"""`tpsrl bench train`: measures how fast this machine trains."""
+"""`tpsrl bench train`: measures the speed of training on this machine."""
 
 import dataclasses
 from typing import Any
@@ -26,7 +26,7 @@ _MOST_ROLLOUTS = 100_000
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BenchTrainSettings:
-    """What to train, with what, and for how long."""
+    """Settings of `tpsrl bench train`."""
 
     task: str = config.option(
         "", "a skill, synthetic_waiting or synthetic_busy (default: the first skill with an object)"
@@ -88,7 +88,7 @@ class BenchTrainSettings:
 
 
 def run(settings: BenchTrainSettings) -> int:
-    """Measures, prints and writes."""
+    """Measures, prints tables and writes train.json and train.png."""
     settings = dataclasses.replace(settings, task=settings.task or _default_task())
     check(settings.preset)
     check_depth(settings.preset.policy.encoder, (settings.depth,) * 2)
@@ -147,14 +147,14 @@ def run(settings: BenchTrainSettings) -> int:
 
 
 def _asked(settings: BenchTrainSettings) -> int | None:
-    """The workers that are asked for; None: one for each core."""
+    """Returns the requested number of workers; None means one per core."""
     if settings.processes is None and settings.task in SYNTHETIC:
         return settings.preset.num_envs
     return settings.processes
 
 
 def _check_workers(settings: BenchTrainSettings) -> None:
-    """Refuses workers that are too many, or what they cannot do.
+    """Refuses too many workers, or a preset that a synthetic task does not support.
 
     Raises:
         UserError: names the field.
@@ -175,7 +175,7 @@ def _check_workers(settings: BenchTrainSettings) -> None:
 
 
 def _check_task(task: str) -> None:
-    """Refuses what is neither a skill nor synthetic.
+    """Refuses a task that is neither a skill nor synthetic.
 
     Raises:
         UserError: names the nearest.
@@ -188,14 +188,14 @@ def _check_task(task: str) -> None:
 
 
 def _default_task() -> str:
-    """The first skill that is about an object alone, with a camera's view of it."""
+    """Returns the first skill of plans that needs only an object."""
     from skills.registry import planned, specs
 
     return next(name for name in planned() if specs()[name].definition.needs == ("object",))
 
 
 def _factory(settings: BenchTrainSettings) -> Any:
-    """The homes to measure with."""
+    """Returns the factory of the environments to measure."""
     from skills.envs.options import EnvOptions
     from skills.envs.training import TrainingVecEnvFactory
     from tpsrl.rl.bench.synthetic import SyntheticVecEnvFactory
@@ -219,7 +219,7 @@ def _factory(settings: BenchTrainSettings) -> Any:
 
 
 def _teacher(settings: BenchTrainSettings) -> Any:
-    """Who labels the states; None where nobody does.
+    """Returns the teacher that labels the states, or None without a teacher.
 
     Raises:
         UserError: see `tpsrl.training.task.load_teacher`.
@@ -244,7 +244,7 @@ def _table(title: str, *columns: str) -> Any:
 
 
 def _speed(report: dict[str, Any]) -> Any:
-    """A row for each collector."""
+    """Returns the table of speeds, with a row for each collector."""
     table = _table(
         "samples/s, learning included (level: of the ceiling, mean / best)",
         "mean", "best\nrollout", "mean /\nbest", "of its\nbound",
@@ -269,7 +269,7 @@ def _speed(report: dict[str, Any]) -> Any:
 
 
 def _costs(report: dict[str, Any]) -> Any:
-    """What the time goes into, in microseconds a sample; and what environments wait for."""
+    """Returns the table of microseconds per sample by cause, and of what environments wait for."""
     found = report["collectors"]
     table = _table("microseconds a sample", *found)
     causes = next(iter(found.values()))["seconds"]

@@ -9,7 +9,7 @@ from tpsrl.training import loading
 
 
 def of_skill(word: str | None, command: Command) -> Command:
-    """The command for the word after it; "" when nothing follows, None when settings do.
+    """Returns a command for its first word: a skill, "" without arguments, None before settings.
 
     Raises:
         UserError: there is no such skill; names the nearest.

@@ -1,4 +1,4 @@
-"""`tpsrl clone`: fits a policy to demonstrations of a skill."""
+"""`tpsrl clone`: trains a policy on demonstrations of a skill."""
 
 from tpsrl.commands import Command, by_skill
 from tpsrl.training import cloning
@@ -10,7 +10,7 @@ checkpoints/best.safetensors, metrics.jsonl, curve.png and config.yaml into the 
 
 
 def choose(word: str | None) -> Command:
-    """The cloning of a skill.
+    """Returns the command for a skill.
 
     Raises:
         UserError: there is no such skill; names the nearest.
@@ -19,6 +19,6 @@ def choose(word: str | None) -> Command:
 
 
 def run(settings: cloning.CloneSettings) -> int:
-    """Clones; 0 when all frames were gone through."""
+    """Trains on demonstrations; returns 0 after all frames."""
     cloning.clone(settings)
     return 0

@@ -1,4 +1,4 @@
-"""`tpsrl convert`: makes a policy of tpsrl from a checkpoint of habitat-baselines."""
+"""`tpsrl convert`: converts a checkpoint of habitat-baselines to a policy of tpsrl."""
 
 import dataclasses
 from pathlib import Path
@@ -17,7 +17,7 @@ code of the checkpoint is executed. See docs/from_habitat_baselines.md."""
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ConvertSettings:
-    """What to convert."""
+    """Settings of `tpsrl convert`."""
 
     skill: str = config.option("", "name of the skill that it was trained for")
     checkpoint: str = config.option("", "checkpoint of habitat-baselines, ckpt.N.pth")
@@ -26,7 +26,7 @@ class ConvertSettings:
 
 
 def choose(word: str | None) -> Command:
-    """The conversion of a skill's policy.
+    """Returns the command for a skill.
 
     Raises:
         UserError: there is no such skill; names the nearest.
@@ -35,11 +35,11 @@ def choose(word: str | None) -> Command:
 
 
 def run(settings: ConvertSettings) -> int:
-    """Converts it.
+    """Converts the checkpoint and writes the policy.
 
     Raises:
-        UserError: it is not a checkpoint of habitat-baselines, its network has no counterpart, or
-            there is a policy in the folder already.
+        UserError: the file is not a checkpoint of habitat-baselines, its network has no
+            counterpart, or the folder already has a policy of the skill.
     """
     if not settings.checkpoint:
         raise UserError("checkpoint: name a checkpoint of habitat-baselines, ckpt.N.pth")

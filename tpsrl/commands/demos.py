@@ -1,4 +1,4 @@
-"""`tpsrl demos`: records what a skill's scripted expert would do, to clone a policy from."""
+"""`tpsrl demos`: records demonstrations of a skill, to clone a policy from."""
 
 from tpsrl.commands import Command, by_skill
 from tpsrl.training import demos
@@ -10,7 +10,7 @@ docs/imitation.md."""
 
 
 def choose(word: str | None) -> Command:
-    """The recording of a skill.
+    """Returns the command for a skill.
 
     Raises:
         UserError: there is no such skill; names the nearest.
@@ -19,6 +19,6 @@ def choose(word: str | None) -> Command:
 
 
 def run(settings: demos.DemosSettings) -> int:
-    """Records and writes; 0 when all episodes were recorded, however they ended."""
+    """Records the demonstrations; returns 0 when all episodes were recorded, however they ended."""
     demos.record(settings)
     return 0

@@ -1,4 +1,4 @@
-"""`tpsrl distill`: teaches a policy that sees what a teacher does that knows the true state."""
+"""`tpsrl distill`: trains a student with on-board sensors on the labels of a teacher."""
 
 from tpsrl.commands import Command, by_skill, train
 from tpsrl.training import loading
@@ -13,7 +13,7 @@ decays to 0."""
 
 
 def choose(word: str | None) -> Command:
-    """The distillation of a skill; the word may be missing when another one is resumed.
+    """Returns the command for a skill; the word may be missing with `resume`.
 
     Raises:
         UserError: there is no such skill; names the nearest.

@@ -1,4 +1,4 @@
-"""`tpsrl doctor`: what this machine can run, and what is missing."""
+"""`tpsrl doctor`: shows what this machine can run, and what is missing."""
 
 import dataclasses
 import importlib.metadata
@@ -29,7 +29,7 @@ _LOOK = "tpsrl doctor engine=habitat habitat.python=PATH habitat.data=DIR"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DoctorSettings:
-    """Which engine is looked at, and where Habitat is."""
+    """Settings of `tpsrl doctor`."""
 
     engine: EngineName = config.option("mujoco", "simulation engine")
     habitat: HabitatSettings = config.part(HabitatSettings, "where the engine habitat is")
@@ -37,10 +37,10 @@ class DoctorSettings:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CheckResult:
-    """One row: what was looked at, what was found, and what to do about it.
+    """One row of the table: name of the check, result, and remedy.
 
-    `ok` is None where it does not matter for running; `needed` says that without it the embedded
-    engine cannot run.
+    `ok` is None for information only; `needed` means that the embedded engine cannot run without
+    it.
     """
 
     name: str
@@ -51,7 +51,7 @@ class CheckResult:
 
 
 def run(settings: DoctorSettings) -> int:
-    """Prints the table; 0 when the engine can run."""
+    """Prints the table; returns 0 if the engine can run, else 1."""
     if settings.engine == "habitat":
         return _habitat(settings.habitat)
     findings = [*_machine(), *_packages(), *_abilities(), *_engines()]
@@ -87,7 +87,7 @@ def _machine() -> list[CheckResult]:
 
 
 def _packages() -> list[CheckResult]:
-    """Every dependency that tpsrl declares, against the version that is installed."""
+    """Compares every declared dependency of tpsrl with the installed version."""
     requirements = [Requirement(r) for r in importlib.metadata.requires("tpsrl") or []]
     return [
         _package(r) for r in requirements if r.marker is None or r.marker.evaluate({"extra": ""})
@@ -119,7 +119,7 @@ def _attempt(name: str, attempt: Callable[[], str], needed: bool, remedy: str) -
     try:
         return CheckResult(name, attempt(), True, needed)
     except Exception as error:
-        # Whatever goes wrong is the finding; a doctor that stops at the first one is of no use.
+        # Any error is a finding of this check, and must not stop the other checks.
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         return CheckResult(name, reason, False, needed, remedy)
 

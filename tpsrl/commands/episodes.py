@@ -1,4 +1,4 @@
-"""`tpsrl episodes`: generates and checks a dataset, or imports one."""
+"""`tpsrl episodes`: generates and checks a dataset of episodes, or imports one."""
 
 import collections
 import dataclasses
@@ -23,7 +23,7 @@ _IMPORT = "a dataset of habitat-lab's to take instead (keys beside it: scenario,
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EpisodesSettings:
-    """Which episodes, how many, and where to."""
+    """Settings of `tpsrl episodes` to generate a dataset."""
 
     scenario: Scenario = config.preset(
         "scenario", Scenario, None, "name or file of the scenario", files=True
@@ -47,7 +47,7 @@ class EpisodesSettings:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ImportSettings:
-    """Which file to import, as what, and where to."""
+    """Settings of `tpsrl episodes` to import a dataset."""
 
     import_: str = config.option("", _IMPORT)
     scenario: str | None = config.option(
@@ -58,7 +58,7 @@ class ImportSettings:
 
 
 def run(settings: EpisodesSettings | ImportSettings) -> int:
-    """Generates or imports, checks and writes."""
+    """Generates or imports episodes, checks them, and writes them."""
     if isinstance(settings, ImportSettings):
         return _import(settings)
     progress.say(f"making {settings.num} episodes of {settings.scenario.title}")
@@ -86,10 +86,10 @@ def run(settings: EpisodesSettings | ImportSettings) -> int:
 
 
 def _import(settings: ImportSettings) -> int:
-    """Takes what a file of habitat-lab's has, and says what of it changed or stayed behind.
+    """Imports episodes of habitat-lab, and prints which ones were changed or left out.
 
     Raises:
-        RunError: none of its episodes can be used.
+        RunError: no episode can be used.
     """
     progress.say(f"reading {settings.import_}")
     from rich.console import Console
@@ -125,7 +125,7 @@ def _import(settings: ImportSettings) -> int:
 
 
 def _kind(episode: "Episode") -> str:
-    """What an evaluation must ask for to run an imported episode, and what it then moves."""
+    """Describes the scenario, split and targets that an evaluation of an episode needs."""
     count = len(episode.targets)
     targets = f"{count} target{'s' if count > 1 else ''}"
     return f"{episode.scenario}, split {episode.split}, {targets}"

@@ -31,11 +31,11 @@ _DESCRIPTIONS: dict[type, str] = {
 }
 
 
-recorded = targets.recorded  # `choose` takes it where no word is given
+recorded = targets.recorded  # its result is passed to `choose` if there is no first word
 
 
 def choose(word: str | None) -> Command:
-    """The command for the word that says what to run; "" when nothing was said at all.
+    """Returns the command for a target; `word` is "" without arguments, None before settings.
 
     Raises:
         UserError: there is no such scenario or skill; names the nearest.

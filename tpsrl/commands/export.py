@@ -1,4 +1,4 @@
-"""`tpsrl export`: makes of a trained policy a small file to ship, with its model card."""
+"""`tpsrl export`: writes a trained policy as a small file with its model card."""
 
 import contextlib
 import dataclasses
@@ -30,16 +30,16 @@ format=onnx SKILL.onnx, for ONNX runtimes; SKILL.json describes inputs and outpu
 docs/pretrained.md."""
 
 _CONFIG = "config.yaml"
-_LONGEST_S = 1e10  # that a training may have taken: centuries
-_LEFT_OUT = ("skill", "out", "resume", "processes", "threads")  # of a training's command
+_LONGEST_S = 1e10  # longest plausible duration of a training: centuries
+_LEFT_OUT = ("skill", "out", "resume", "processes", "threads")  # keys left out of its command line
 _FORMATS = ("safetensors", "torch_export", "onnx")
-_OF_FILE = ("evaluation", "blind", "stop_shift", "as_teacher")  # without effect on a program
-_GIVEN = ("demonstrations", "machine", "hours", "commit", "licence")  # as they are
+_OF_FILE = ("evaluation", "blind", "stop_shift", "as_teacher")  # only for format=safetensors
+_GIVEN = ("demonstrations", "machine", "hours", "commit", "licence")  # copied to the card
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ExportSettings:
-    """What to export, and what its card is to say."""
+    """Settings of `tpsrl export`."""
 
     skill: str = config.option("", "name of the skill")
     agent: str = config.option("", "folder of a training, a checkpoint, or an exported policy")
@@ -91,7 +91,7 @@ class ExportSettings:
 
 
 def choose(word: str | None) -> Command:
-    """The export of a skill's policy.
+    """Returns the command for a skill.
 
     Raises:
         UserError: there is no such skill; names the nearest.
@@ -100,10 +100,10 @@ def choose(word: str | None) -> Command:
 
 
 def load(values: Mapping[str, Any]) -> ExportSettings:
-    """The settings.
+    """Loads and checks the settings.
 
     Raises:
-        UserError: one is not valid, or it is not said what to export.
+        UserError: a setting is not valid, or `agent` is missing.
     """
     settings: ExportSettings = loading.of_skill(ExportSettings, values)
     if not settings.agent:
@@ -121,7 +121,7 @@ def load(values: Mapping[str, Any]) -> ExportSettings:
 
 
 def run(settings: ExportSettings) -> int:
-    """Exports; nothing is written unless all is good."""
+    """Exports the policy; nothing is written unless all checks pass."""
     progress.say(f"exporting {settings.skill}")
     if settings.format != "safetensors":
         return _write_program(settings)
@@ -171,7 +171,7 @@ def _write_program(settings: ExportSettings) -> int:
 
 
 def _facts(settings: ExportSettings, training: Any, card: Any) -> dict[str, Any]:
-    """What a card is to say beside what its policy says itself: as given, or as it was recorded."""
+    """Returns the fields of the card from the settings, or else from the training's folder."""
     given = {key: getattr(settings, key) for key in _GIVEN}
     for key in ("commands", "failures"):
         text = getattr(settings, key)
@@ -188,7 +188,7 @@ def _parts(text: str) -> tuple[str, ...]:
 
 
 def _folder(settings: ExportSettings) -> Path | None:
-    """The folder of the training that a path is of, or in."""
+    """Returns the folder of the training that `agent` is, or lies in; None if there is none."""
     from tpsrl.rl.run.checkpoint import FOLDER
 
     path = Path(os.path.realpath(files.user_path(settings.agent, "agent")))
@@ -197,7 +197,7 @@ def _folder(settings: ExportSettings) -> Path | None:
 
 
 def _training(settings: ExportSettings) -> Any:
-    """The settings of the training, or of the cloning; None where there is only a file."""
+    """Returns the settings of the training or cloning; None if there is only a file."""
     from tpsrl.training.cloning import CloneSettings
     from tpsrl.training.settings import TrainingSettings
 
@@ -213,7 +213,7 @@ def _training(settings: ExportSettings) -> Any:
 
 
 def _recorded(settings: ExportSettings, training: Any, steps: int) -> dict[str, Any]:
-    """What the folder of a training says."""
+    """Returns the fields of the card that the folder of a training records."""
     from eval.running.command import command_line
     from tpsrl.training.cloning import CloneSettings
 
@@ -229,7 +229,7 @@ def _recorded(settings: ExportSettings, training: Any, steps: int) -> dict[str, 
 
 
 def _demonstrations(training: Any) -> str:
-    """What a policy was cloned from, as far as the folders are still there."""
+    """Describes the demonstrations of a cloned policy, as far as their folders still exist."""
     folders, notes = training.demos.split(","), _notes(training)
     if len(notes) < len(folders):
         return f"of the scripted expert, in {len(folders)} folders that are there no more"
@@ -238,7 +238,7 @@ def _demonstrations(training: Any) -> str:
 
 
 def _apartments(training: Any) -> str:
-    """Where a policy was trained; with the apartments of its demonstrations, if these are there."""
+    """Describes the apartments of a policy's training and, if they exist, of its demonstrations."""
     from skills.starts import mixture
     from tpsrl.world import rearranging
     from tpsrl.world.layouts import load_layout_set
@@ -258,7 +258,7 @@ def _apartments(training: Any) -> str:
 
 
 def _split_of(bank: Path | None) -> str | None:
-    """The split that a bank was made in, if it is still there."""
+    """Returns the split that a bank was recorded in; None if its index cannot be read."""
     if bank is None:
         return None
     try:
@@ -268,7 +268,7 @@ def _split_of(bank: Path | None) -> str | None:
 
 
 def _notes(training: Any) -> list[Any]:
-    """Of the folders of demonstrations that are still there, and sound."""
+    """Returns the notes of the folders of demonstrations that still exist and are valid."""
     from skills.demos import store
 
     found = []
@@ -279,7 +279,7 @@ def _notes(training: Any) -> list[Any]:
 
 
 def _hours(settings: ExportSettings, steps: int) -> float | None:
-    """What a training took until it had made so many steps, if its records are sound and say so."""
+    """Returns the hours until a training had made `steps` steps; None if not validly recorded."""
     from tpsrl.rl.run import metrics
 
     folder = _folder(settings)
@@ -296,13 +296,13 @@ def _hours(settings: ExportSettings, steps: int) -> float | None:
 
 
 def _commit() -> str | None:
-    """The commit of the checkout that this code is from; None where it is from none."""
+    """Returns the commit of the checkout that contains this code; None outside a checkout."""
     root = Path(tpsrl.__file__).resolve().parents[1]
     try:
         top, head = (_git(root, "rev-parse", what) for what in ("--show-toplevel", "HEAD"))
     except (OSError, subprocess.CalledProcessError):
         return None
-    if Path(top).resolve() != root:  # installed within somebody else's checkout
+    if Path(top).resolve() != root:  # installed within the checkout of another project
         return None
     changed = _git(root, "status", "--porcelain", "--untracked-files=no")
     return head[:12] + (" with changes" if changed else "")

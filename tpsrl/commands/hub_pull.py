@@ -1,4 +1,4 @@
-"""`tpsrl hub pull`: gets shipped policies from a repository."""
+"""`tpsrl hub pull`: downloads exported policies from a repository."""
 
 import dataclasses
 
@@ -14,7 +14,7 @@ skill and completeness of each file are checked before it is put in place. No co
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HubPullSettings:
-    """What to get from where."""
+    """Settings of `tpsrl hub pull`."""
 
     skill: str = config.option("", "name of the skill (default: all)")
     repo: str = config.option("", "OWNER/NAME, or a folder")
@@ -30,7 +30,7 @@ class HubPullSettings:
 
 
 def run(settings: HubPullSettings) -> int:
-    """Gets them; nothing is written unless all are good."""
+    """Downloads the policies; nothing is written unless all are valid."""
     if not settings.repo:
         raise UserError("repo: say where from; OWNER/NAME, or a folder")
     from skills import registry

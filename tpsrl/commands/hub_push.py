@@ -1,4 +1,4 @@
-"""`tpsrl hub push`: puts shipped policies into a repository."""
+"""`tpsrl hub push`: uploads exported policies to a repository."""
 
 import dataclasses
 
@@ -14,7 +14,7 @@ holds exported ones. The repository is OWNER/NAME on the Hugging Face hub (requi
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HubPushSettings:
-    """What to put where."""
+    """Settings of `tpsrl hub push`."""
 
     what: str = config.option("", "a skill, pretrained, a folder of shipped policies, or a file")
     repo: str = config.option("", "OWNER/NAME, or a folder")
@@ -29,7 +29,7 @@ class HubPushSettings:
 
 
 def run(settings: HubPushSettings) -> int:
-    """Checks the policies and puts them there."""
+    """Checks the policies and uploads them."""
     if not settings.what:
         raise UserError("hub push: name a skill, or a folder of shipped policies")
     if not settings.repo:

@@ -1,4 +1,4 @@
-"""`tpsrl plan`: prints the plan of one episode, or what is wrong with its definition."""
+"""`tpsrl plan`: prints the plan of one episode, or checks its definition."""
 
 import dataclasses
 from pathlib import Path
@@ -31,7 +31,7 @@ The exit code is then 1 if a step's precondition or the goal does not hold."""
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PlanSettings:
-    """Which episode, under which protocol, with which domain."""
+    """Settings of `tpsrl plan`."""
 
     scenario: Scenario = config.preset(
         "scenario", Scenario, None, "name or file of the scenario", files=True
@@ -74,7 +74,7 @@ class PlanSettings:
 
 
 def run(settings: PlanSettings) -> int:
-    """Prints the plan or the findings; 1 when a finding is an error."""
+    """Prints the plan or the findings; returns 1 if a finding is an error or a given plan fails."""
     domain = domains.find(settings.domain)
     if settings.lint:
         for key in ("plan", "write"):
@@ -104,7 +104,7 @@ def _plan(settings: PlanSettings, domain: Path) -> "Plan":
     from tpsrl.world.episode import load_episodes
 
     dataset = (settings.scenario, settings.split, settings.seed)
-    if settings.episodes is None:  # this one alone is made
+    if settings.episodes is None:  # only this episode is generated
         episode = obtain(*dataset, None, None, one=str(settings.episode))[0]
     else:
         count = len(load_episodes(settings.episodes))
@@ -146,7 +146,7 @@ def _write(name: str, found: "Plan", domain: Path) -> None:
     }
     files.check_replaceable(folder, texts, "write")
     for file, text in texts.items():
-        # Domains and plans are mostly written by hand or by other planners.
+        # Existing files may be written by hand or by other planners, so they are kept.
         path = folder / file
         if path.exists() and path.read_bytes() != text.encode():
             raise UserError(f"write: {path} has other contents; choose another folder")

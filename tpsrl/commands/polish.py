@@ -1,4 +1,4 @@
-"""`tpsrl polish`: trains the skills of a chain where the chain hands over to them."""
+"""`tpsrl polish`: trains the skills of a chain from the states at their handoffs."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -18,10 +18,10 @@ interruption. Writes polish.json, which names the policies. See docs/bank.md#rou
 
 
 def load(values: Mapping[str, Any]) -> PolishSettings:
-    """Settings in which `scenario` has all scenarios that were named, in their order.
+    """Loads the settings, with all given scenarios in `scenario`, in their order.
 
     Raises:
-        UserError: one is not valid.
+        UserError: a setting is not valid.
     """
     rest = {key: value for key, value in values.items() if key != "scenario"}
     named = tuple(dict.fromkeys(filter(None, values.get("scenario", ()))))

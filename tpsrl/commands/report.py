@@ -1,4 +1,4 @@
-"""`tpsrl report`: shows the report of an evaluation again, or compares several."""
+"""`tpsrl report`: regenerates the report of an evaluation, or compares several."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -19,17 +19,17 @@ all count. Writes report.html and report.json into `out`."""
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReportSettings:
-    """The settings of `tpsrl report`."""
+    """Settings of `tpsrl report`."""
 
     folder: Any = config.option(None, "folder of an evaluation; folder=... may be repeated")
     out: str | None = config.option(None, "output folder of a comparison (default: out/compare)")
 
 
 def load(values: Mapping[str, Any]) -> ReportSettings:
-    """Settings in which `folder` has all folders that were named, in their order.
+    """Loads the settings, with all given folders in `folder`, in their order.
 
     Raises:
-        UserError: no folder was named, or a key is unknown.
+        UserError: no folder was given, or a key is unknown.
     """
     rest = {key: value for key, value in values.items() if key != "folder"}
     settings = config.load(ReportSettings, rest)
@@ -42,7 +42,7 @@ def load(values: Mapping[str, Any]) -> ReportSettings:
 
 
 def run(settings: ReportSettings) -> int:
-    """Shows one report again, or compares several."""
+    """Regenerates one report, or compares several."""
     from eval.running import reports
 
     if len(settings.folder) == 1:

@@ -21,7 +21,7 @@ resume=DIR` resumes a training with its own settings; further keys override them
 
 
 def choose(word: str | None) -> Command:
-    """The training of a skill; the word may be missing when another training is resumed.
+    """Returns the command for a skill; the word may be missing with `resume`.
 
     Raises:
         UserError: there is no such skill; names the nearest.
@@ -31,7 +31,7 @@ def choose(word: str | None) -> Command:
 
 
 def run(settings: TrainingSettings) -> int:
-    """Trains; 0 when all steps are done, 128 and the signal's number when it was stopped."""
+    """Trains; returns 0 when all steps are done, 128 + signal number when stopped."""
     from tpsrl.training.run import train
 
     return train(settings)

@@ -1,4 +1,4 @@
-"""`tpsrl video`: films episodes."""
+"""`tpsrl video`: films episodes of a scenario or skill."""
 
 import dataclasses
 from typing import Any
@@ -18,7 +18,7 @@ recorded = eval_command.recorded
 
 
 def choose(word: str | None) -> Command:
-    """The evaluation of a scenario or skill (or of `all`, `skills`), with videos.
+    """Returns the evaluation of a scenario or skill (or of `all`, `skills`), with videos.
 
     Raises:
         UserError: there is no such scenario or skill; names the nearest.

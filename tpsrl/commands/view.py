@@ -27,7 +27,7 @@ _IGNORED = ("num_episodes", "videos", "video_stride", "measure_view", "view_stri
 
 
 def choose(word: str | None) -> Command:
-    """The view of a scenario, a skill, or an episode of an evaluation's folder.
+    """Returns the view of a scenario, a skill, or an episode of an evaluation's folder.
 
     Raises:
         UserError: there is no such scenario or skill; names the nearest.
@@ -48,7 +48,7 @@ def choose(word: str | None) -> Command:
 
 
 def _again(folder: Path) -> Command:
-    """The view of an episode of an evaluation, by its settings.
+    """Returns the view of an episode of an evaluation, with the evaluation's settings.
 
     Raises:
         UserError: the folder is not that of an evaluation.
@@ -70,7 +70,7 @@ def _again(folder: Path) -> Command:
 
 
 def run(settings: Any) -> int:
-    """Shows the episode until Ctrl-C."""
+    """Shows the episode until Ctrl-C is pressed."""
     if importlib.util.find_spec("viser") is None:
         raise UserError("view: needs viser, which is not installed; pip install 'tpsrl[view]'")
     with progress.loading():

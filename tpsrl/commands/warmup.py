@@ -1,4 +1,4 @@
-"""`tpsrl warmup`: compiles ahead of time what the first run would compile."""
+"""`tpsrl warmup`: compiles in advance what the first run would compile."""
 
 import dataclasses
 
@@ -12,11 +12,11 @@ it installs."""
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WarmupSettings:
-    """There is nothing to choose."""
+    """Settings of `tpsrl warmup`, which has none."""
 
 
 def run(settings: WarmupSettings) -> int:
-    """Compiles, and says how long each part took."""
+    """Compiles all parts, and prints how long each took."""
     progress.say("compiling, about a minute; at once where it is compiled already")
     from eval.running.warmup import warm_up
 

@@ -1,4 +1,4 @@
-"""The machine: files, locks, worker processes, compiled code, progress, users' own modules.
+"""Processes and files: locks, worker processes, compiled code, progress, users' own modules.
 
-Nothing in this package knows about robots or learning.
+This package is independent of robots and learning.
 """

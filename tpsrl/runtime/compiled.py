@@ -1,9 +1,9 @@
-"""Functions that numba compiles, with a cache that notices every change of what they are made of.
+"""Functions compiled by numba, with a cache that detects every change of their dependencies.
 
-numba keeps machine code on disk and drops it when the function's own file changes. But the values
-of the constants that a function reads and the functions that it calls become part of its machine
-code too, from whatever file they come. Here the cached files are named by a digest of all of them,
-so that what was made of other ones is not found.
+numba keeps machine code on disk and drops it when the file of the function changes. However, the
+values of the constants that a function reads and the functions that it calls are compiled into its
+machine code as well, from whatever file they come. Here the names of the cached files contain a
+digest of all these dependencies, so that outdated machine code is not found.
 """
 
 import contextlib
@@ -26,18 +26,18 @@ from numba.core.dispatcher import Dispatcher
 
 from tpsrl.runtime import notes, temporaries
 
-_UNFINISHED_S = 600.0  # so old is nothing that somebody is still writing
+_UNFINISHED_S = 600.0  # older temporary files were left by killed processes
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
-# Functions and types of these are known by name: they change with a version only.
+# Functions and types of these modules are identified by name: they change only with a version.
 _LIBRARIES = sys.stdlib_module_names | {"numba", "numpy"}
 
 
 def njit(*, cache: bool = False, **options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """As `numba.njit`, but for the cache, which is `Cache`."""
+    """Compiles a function as `numba.njit` does, but with `Cache` as the cache."""
 
     def decorate(function: Callable[..., Any]) -> Any:
         compiled: Any = numba.njit(**options)(function)
-        keeps = isinstance(compiled, Dispatcher)  # it does not with NUMBA_DISABLE_JIT
+        keeps = isinstance(compiled, Dispatcher)  # False with NUMBA_DISABLE_JIT
         if cache and keeps:
             if not isinstance(compiled._cache, NullCache):
                 raise RuntimeError(f"numba {numba.__version__} keeps its cache in another way")
@@ -49,26 +49,26 @@ def njit(*, cache: bool = False, **options: Any) -> Callable[[Callable[..., Any]
 
 
 class _NoPlaceError(Exception):
-    """There is no folder for machine code."""
+    """There is no writable folder for machine code."""
 
 
 class Cache(FunctionCache):
-    """Cached machine code of one function, where numba would keep it, by the function's digest.
+    """Cache of one function's machine code, in numba's folder, under the function's digest.
 
-    That is `NUMBA_CACHE_DIR` where it is set, else the `__pycache__` beside the function, else the
-    user's cache folder; where none of them can be written, a folder among the temporary files. What
-    an installation that cannot be written has in its `__pycache__` is used all the same.
+    The folder is `NUMBA_CACHE_DIR` if set, else the `__pycache__` beside the function, else the
+    user's cache folder, else a folder among the temporary files. If an installation is read-only,
+    the machine code in its `__pycache__` is still used.
 
-    Saving it removes what other digests have left there, so that the folder does not grow with
-    every change. The digest is taken at the first call, since a function may use others that are
-    defined below it.
+    Saving removes the files of other digests, so that the folder does not grow with every change.
+    The digest is computed at the first call, because a function may use others that are defined
+    below it.
     """
 
     def __init__(self, compiled: Dispatcher) -> None:
         beside = str(Path(compiled.py_func.__code__.co_filename).with_name("__pycache__"))
         homeless = os.path.expanduser("~") == "~" and not numba.config.CACHE_DIR
         if homeless and not os.access(Path(beside).parent, os.W_OK):
-            _keep_among_temporaries()  # numba would make a folder of that name
+            _keep_among_temporaries()  # numba would make a folder called "~"
         try:
             super().__init__(compiled.py_func)
         except RuntimeError:  # no locator available
@@ -85,7 +85,7 @@ class Cache(FunctionCache):
 
     @functools.cached_property
     def _base(self) -> str:
-        """The name of the files up to the digest."""
+        """File names up to the digest."""
         code = self._compiled.py_func.__code__
         name = f"{Path(code.co_filename).stem}.{code.co_qualname}".translate({60: None, 62: None})
         return f"{name}.{sys.implementation.cache_tag}{getattr(sys, 'abiflags', '')}-"
@@ -98,12 +98,12 @@ class Cache(FunctionCache):
         )
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """The machine code for argument types, None if there is none."""
+        """Loads the machine code for argument types; returns None if there is none."""
         for place in self._places:
             self._open(place)
             try:
                 found = super().load_overload(sig, target_context)
-            except Exception:  # unpickling a file that was cut off may raise whatever it likes
+            except Exception:  # unpickling a truncated file may raise any exception
                 found = None
                 with contextlib.suppress(OSError):
                     os.unlink(self._cache_file._index_path)
@@ -112,29 +112,29 @@ class Cache(FunctionCache):
         return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Saves the machine code for argument types, if there is room for it."""
+        """Saves the machine code for argument types; a full or read-only disk is ignored."""
         self._open(self.cache_path)
         with contextlib.suppress(OSError):
             super().save_overload(sig, data)
         own = glob.escape(os.path.join(self.cache_path, self._base))
         for path in glob.glob(f"{own}*.nb[ic]"):
             if not os.path.basename(path).startswith(self._base + self._digest[:16]):
-                with contextlib.suppress(OSError):  # another process may have been faster
+                with contextlib.suppress(OSError):  # another process may have removed it already
                     os.unlink(path)
-        for path in glob.glob(f"{own}*.nb[ic].tmp.*"):  # of a process that was killed
+        for path in glob.glob(f"{own}*.nb[ic].tmp.*"):  # left by killed processes
             with contextlib.suppress(OSError):
                 if time.time() - os.path.getmtime(path) > _UNFINISHED_S:
                     os.unlink(path)
 
 
 def _keep_among_temporaries() -> None:
-    """Has this process and its children keep machine code in a folder of the temporary files.
+    """Moves the machine code of this process and its children to a folder of temporary files.
 
     Raises:
-        _NoPlaceError: that cannot be written either.
+        _NoPlaceError: that folder cannot be written either.
     """
     try:
-        # What is cached is run, so nobody else may have put it there.
+        # Cached code is executed, so no other user may write into this folder.
         folder = temporaries.lasting("tpsrl_compiled")
     except OSError:
         _tell("compiled code cannot be kept, every process compiles it anew")
@@ -151,13 +151,13 @@ def _tell(what: str) -> None:
 
 
 def digest(compiled: Dispatcher) -> str:
-    """A digest of all that a function's machine code is made of, but for the argument types.
+    """Returns a digest of all that determines a function's machine code, except argument types.
 
-    That is its code and options, the values of the variables that it reads from outside, and the
-    same of the functions that it calls.
+    The digest covers the function's code and options, the values of the global and closure
+    variables that it reads, and the same of the functions that it calls.
 
     Raises:
-        TypeError: it reads something whose changes cannot be told.
+        TypeError: the function reads a value of a type whose changes cannot be detected.
     """
     found = hashlib.sha256()
     for part in _Parts().of_function(compiled):
@@ -166,7 +166,7 @@ def digest(compiled: Dispatcher) -> str:
 
 
 class _Parts:
-    """Lists what functions are made of, each function once."""
+    """Lists the dependencies of functions, each function once."""
 
     def __init__(self) -> None:
         self._seen: list[Callable[..., Any]] = []
@@ -189,7 +189,7 @@ class _Parts:
                 yield from self.of_value(name, _last(closure[names[0]].cell_contents, names))
             elif names[0] in function.__globals__:
                 yield from self.of_value(name, _last(function.__globals__[names[0]], names))
-            else:  # of Python itself, or a variable of a function around the one that reads it
+            else:  # a builtin, or a variable of an enclosing function
                 yield name
 
     def of_value(self, name: str, value: Any) -> Iterator[Any]:
@@ -213,7 +213,7 @@ class _Parts:
 
 
 def _last(value: Any, names: tuple[str, ...]) -> Any:
-    """What is read from `value`, which `names` begins with, as far as that consists of modules."""
+    """Returns the attribute of `value` that `names` refers to, following modules only."""
     for name in names[1:]:
         if not isinstance(value, ModuleType):
             break
@@ -228,7 +228,7 @@ def _of_library(value: Any) -> bool:
 
 
 def _instructions(code: CodeType) -> Iterator[Any]:
-    """Instructions and literals, those of functions inside included."""
+    """Yields instructions and constants, including those of nested functions."""
     yield code.co_code, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -241,7 +241,7 @@ def _instructions(code: CodeType) -> Iterator[Any]:
 
 @functools.cache
 def _reads(code: CodeType) -> tuple[tuple[str, ...], ...]:
-    """What code reads from outside: ("math", "pi") for `math.pi`."""
+    """Returns the dotted names that code reads from outside: ("math", "pi") for `math.pi`."""
     found: list[tuple[str, ...]] = []
     going_on = False
     for step in dis.get_instructions(code):

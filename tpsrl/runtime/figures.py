@@ -1,4 +1,4 @@
-"""Figures of matplotlib, which draw into files whatever the environment says of windows."""
+"""Figures of matplotlib that are drawn into files, whatever backend the environment selects."""
 
 import contextlib
 import os
@@ -6,12 +6,12 @@ import sys
 import threading
 from typing import Any
 
-_VARIABLE = "MPLBACKEND"  # a notebook's shell sets one that need not be installed elsewhere
+_VARIABLE = "MPLBACKEND"  # a notebook sets a backend that may not be installed here
 _lock = threading.Lock()
 
 
 def figure(**options: Any) -> Any:
-    """A `matplotlib.figure.Figure` with these options; `savefig` draws it by Agg."""
+    """Returns a `matplotlib.figure.Figure` with these options; `savefig` draws it with Agg."""
     with _lock:
         if "matplotlib" not in sys.modules:
             _import()
@@ -24,7 +24,7 @@ def figure(**options: Any) -> Any:
 
 
 def _import() -> None:
-    """Imports matplotlib, which refuses to be if the variable has a name that it does not know."""
+    """Imports matplotlib without MPLBACKEND, since an unknown backend makes the import fail."""
     backend = os.environ.pop(_VARIABLE, None)
     try:
         import matplotlib
@@ -33,4 +33,4 @@ def _import() -> None:
             os.environ[_VARIABLE] = backend
     if backend is not None:
         with contextlib.suppress(ValueError):
-            matplotlib.rcParams["backend"] = backend  # for the pictures of a notebook
+            matplotlib.rcParams["backend"] = backend  # for the figures of a notebook

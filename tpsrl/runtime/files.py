@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and the folders that they go into."""
+"""Files that are written completely or not at all, and checks of the folders that hold them."""
 
 import contextlib
 import errno
@@ -19,27 +19,27 @@ from typing import Any
 from tpsrl.errors import UserError
 from tpsrl.runtime import locks
 
-MOST_DATA = 2**30  # bytes; the largest datasets of episodes have a tenth of it
-MOST_TEXT = 2**26  # bytes of one that is read as a whole
+MOST_DATA = 2**30  # maximum bytes; the largest datasets of episodes have a tenth of it
+MOST_TEXT = 2**26  # maximum bytes of a text file
 _DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
-_HUGE = b"0" * 309  # digits of a whole number that a float may not hold
-_LONGEST_NAME = 255  # bytes, of most file systems
+_HUGE = b"0" * 309  # digits of an integer that may exceed the range of a float
+_LONGEST_NAME = 255  # maximum bytes of a name, in most file systems
 _PROBES = 100  # attempts to write into a folder that other ranks make and remove
-_LONGEST_STEM = 180  # of them, of a name that something is added to
+_LONGEST_STEM = 180  # maximum bytes of a stem in the name of a temporary file
 
 
 @contextlib.contextmanager
 def atomic(path: Path, durable: bool = False) -> Iterator[Path]:
-    """A name beside `path` to write to; what is there takes the place of `path` at the end.
+    """Yields a temporary path beside `path`; the file written there replaces `path` at the end.
 
-    Folders are made if need be. When the block raises, the old file stays and the new one goes;
-    the same holds when the block leaves nothing there. With `durable`, a machine that loses its
-    power has the old file or the new one, whole.
+    Folders are made if needed. If the block raises or writes no file, the old file stays and the
+    temporary one is removed. With `durable`, the file is either the complete old or the complete
+    new one, even after a power loss.
 
     Raises:
-        OSError: the file cannot be written, or what is there is a folder, a device or a pipe.
+        OSError: the file cannot be written, or `path` is a folder, a device or a pipe.
     """
-    if path.exists() and not path.is_file():  # a device would be gone afterwards
+    if path.exists() and not path.is_file():  # replacing a device would remove it
         raise FileExistsError(errno.EEXIST, "not a regular file", str(path))
     temporary = path.with_name(_temporary(path, str(os.getpid())))
     try:
@@ -52,18 +52,18 @@ def atomic(path: Path, durable: bool = False) -> Iterator[Path]:
                     os.fsync(file.fileno())
             temporary.replace(path)
     finally:
-        with contextlib.suppress(OSError):  # a parent that is a file has nothing to remove
+        with contextlib.suppress(OSError):  # nothing to remove if the parent is a file
             temporary.unlink()
 
 
 @contextlib.contextmanager
 def unfinished(folder: Path) -> Iterator[Path]:
-    """A folder beside `folder` to fill, which takes its place at the end; it must not exist yet.
+    """Yields a temporary folder beside `folder`, which it becomes at the end; `folder` must be new.
 
-    When the block raises, nothing is left; what a killed process has left is removed first.
+    If the block raises, nothing is left. Remains of a killed process are removed first.
 
     Raises:
-        UserError: it cannot be written, or another process is filling it.
+        UserError: the folder cannot be written, or another process is filling it.
     """
     beside = folder.with_name(f".{folder.name}.unfinished")
     with locks.hold(folder.with_name(f".{folder.name}.lock"), shown=folder):
@@ -72,7 +72,7 @@ def unfinished(folder: Path) -> Iterator[Path]:
             beside.mkdir(parents=True)
             yield beside
             if folder.is_dir():
-                folder.rmdir()  # an empty one
+                folder.rmdir()  # empty
             beside.replace(folder)
         except OSError as error:
             raise UserError(f"out: cannot write '{folder}' ({error.strerror})") from None
@@ -81,21 +81,21 @@ def unfinished(folder: Path) -> Iterator[Path]:
 
 
 def sweep_unfinished(folder: Path) -> None:
-    """Removes what a process has left beside a folder that was killed when that was in place.
+    """Removes the temporary folder of `unfinished` that a process killed near its end has left.
 
     Raises:
-        UserError: another process is filling it.
+        UserError: another process is filling the folder.
     """
     with locks.hold(folder.with_name(f".{folder.name}.lock"), shown=folder):
         shutil.rmtree(folder.with_name(f".{folder.name}.unfinished"), ignore_errors=True)
 
 
 def user_path(path: str | os.PathLike[str], field: str = "out") -> Path:
-    """A path that a user gave, `~` and `~USER` replaced by the home that they stand for.
+    """Returns a path given by a user, with `~` and `~USER` expanded.
 
     Raises:
-        UserError: it is no path, there is no such user, a name is longer than file systems take, or
-            it has a zero byte; the message names the field.
+        UserError: the value is not a path, the user is unknown, a name is longer than file systems
+            allow, or the path has a null byte; the message names the field.
     """
     if not isinstance(path, str | os.PathLike):
         raise UserError(f"{field}: {path!r} is not a path")
@@ -115,11 +115,11 @@ def user_path(path: str | os.PathLike[str], field: str = "out") -> Path:
 
 
 def output_file(path: str | os.PathLike[str], field: str = "out") -> Path:
-    """The path of a file to write, in a folder that can be written.
+    """Returns the path of an output file, after checking that its folder can be written.
 
     Raises:
-        UserError: it is a folder, a device, no name at all, or cannot be written; the message
-            names the field.
+        UserError: the path is a folder, a device or empty, or cannot be written; the message names
+            the field.
     """
     found = user_path(path, field)
     if not found.name or found.name == ".." or found.is_dir():
@@ -131,11 +131,11 @@ def output_file(path: str | os.PathLike[str], field: str = "out") -> Path:
 
 
 def new_folder(path: str | os.PathLike[str], field: str = "out") -> Path:
-    """The path of a folder to make, or of an empty one; where a link leads, if it is one.
+    """Returns the path of a folder that is new or empty, with symbolic links resolved.
 
     Raises:
-        UserError: it is there already, or its parent cannot be written; the message names the
-            field.
+        UserError: the folder exists and is not empty, or its parent cannot be written; the message
+            names the field.
     """
     found = user_path(path, field)
     if os.path.lexists(found) and (not found.is_dir() or any(found.iterdir())):
@@ -147,11 +147,10 @@ def new_folder(path: str | os.PathLike[str], field: str = "out") -> Path:
 
 
 def plain(path: str | os.PathLike[str]) -> Path:
-    """The path, of a file that is about to be read; reading a pipe or a device may never end.
+    """Returns the path of a file to read; refuses pipes and devices, whose reading may never end.
 
     Raises:
-        OSError: there is something else than a file; no error of an absent one, for which reading
-            has its own.
+        OSError: the path is a pipe or a device. A missing file is left to the code that opens it.
     """
     found = Path(path)
     if found.exists() and not found.is_file() and not found.is_dir():
@@ -160,11 +159,11 @@ def plain(path: str | os.PathLike[str]) -> Path:
 
 
 def read_data(path: str | os.PathLike[str], field: str, most: int = MOST_DATA) -> bytes:
-    """The whole content of a file, unpacked if it is a gzip file.
+    """Reads a whole file, decompressed if it is a gzip file.
 
     Raises:
-        UserError: it cannot be read, is a folder, device or pipe, is damaged, or has more than
-            `most` bytes, packed or unpacked; the message names the field.
+        UserError: the file cannot be read, is a folder, device or pipe, is damaged, or has more
+            than `most` bytes, compressed or decompressed; the message names the field.
     """
     where = user_path(path, field)
     try:
@@ -174,7 +173,7 @@ def read_data(path: str | os.PathLike[str], field: str, most: int = MOST_DATA) -
             packed = file.read(2) == b"\x1f\x8b"
             file.seek(0)
             source = gzip.GzipFile(fileobj=file) if packed else file
-            data = source.read(most + 1)  # of an endless one no more than that
+            data = source.read(most + 1)  # bounds the memory, however large the file is
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UserError(f"{field}: {path} is corrupt or truncated ({error})") from None
     except OSError as error:
@@ -185,11 +184,12 @@ def read_data(path: str | os.PathLike[str], field: str, most: int = MOST_DATA) -
 
 
 def read_text(path: str | os.PathLike[str], most: int = MOST_TEXT) -> str:
-    """The text of a file that people write or that describes others, in UTF-8.
+    """Reads a UTF-8 text file, such as settings or metadata.
 
     Raises:
-        OSError: it cannot be read, is a folder, device or pipe, or has more than `most` bytes.
-        UnicodeDecodeError: it is no UTF-8.
+        OSError: the file cannot be read, is a folder, device or pipe, or has more than `most`
+            bytes.
+        UnicodeDecodeError: the file is not UTF-8.
     """
     with plain(path).open("rb") as file:
         data = file.read(most + 1)
@@ -199,12 +199,16 @@ def read_text(path: str | os.PathLike[str], most: int = MOST_TEXT) -> str:
 
 
 def open_arrays(path: str | os.PathLike[str], most: int = MOST_DATA, whole: bool = True) -> Any:
-    """numpy's `NpzFile` of a file of arrays, without pickle.
+    """Opens a file of arrays as numpy's `NpzFile`, without pickle.
+
+    Args:
+        path: path of the .npz file
+        most: maximum number of decompressed bytes
+        whole: apply the limit to the sum of all arrays instead of each array
 
     Raises:
-        OSError: it cannot be read, is not a file, or has more than `most` bytes when unpacked: all
-            arrays together, or if they are not read as a whole any one of them.
-        ValueError, zipfile.BadZipFile: it is no such file.
+        OSError: the file cannot be read, is not a file, or exceeds `most` bytes.
+        ValueError, zipfile.BadZipFile: the file is not an .npz file.
     """
     import numpy as np
 
@@ -220,13 +224,13 @@ def open_arrays(path: str | os.PathLike[str], most: int = MOST_DATA, whole: bool
 
 
 def parse_json(text: str | bytes) -> Any:
-    """What JSON says; every number in it is finite, and every text can be written again.
+    """Parses JSON in which every number is finite and every text can be encoded again.
 
     Raises:
-        ValueError: it is no JSON, nested too deeply to be read, has a number that no float holds,
-            NaN or an infinity among them, or a lone surrogate.
+        ValueError: the text is not JSON, is nested too deeply, or has a number outside the range of
+            floats, NaN, an infinity or a lone surrogate.
     """
-    from msgspec import json as decoder  # what no command's help needs
+    from msgspec import json as decoder  # imported late, since help does not need it
 
     try:
         found = decoder.decode(text)
@@ -239,10 +243,10 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def check_replaceable(folder: Path, names: Iterable[str], field: str = "out") -> None:
-    """Proves that files of these names in a folder can be replaced, where there are any.
+    """Checks that the named files of a folder, where they exist, can be replaced.
 
     Raises:
-        UserError: one is a folder, a device or a pipe.
+        UserError: a path is a folder, a device or a pipe.
     """
     for path in (folder / name for name in names):
         if path.exists() and not path.is_file():
@@ -250,10 +254,10 @@ def check_replaceable(folder: Path, names: Iterable[str], field: str = "out") ->
 
 
 def check_writable(out: str | os.PathLike[str], field: str = "out") -> Path:
-    """Proves that files can be written into a folder, and leaves nothing behind.
+    """Checks that files can be written into a folder, leaving nothing behind.
 
     Raises:
-        UserError: they cannot; the message names the field.
+        UserError: the folder cannot be written; the message names the field.
     """
     folder = user_path(out, field)
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
@@ -264,11 +268,11 @@ def check_writable(out: str | os.PathLike[str], field: str = "out") -> Path:
                 folder.mkdir(parents=True, exist_ok=True)
                 probe.write_bytes(b"")
                 break
-            except (FileNotFoundError, FileExistsError):  # another rank has just removed it
+            except (FileNotFoundError, FileExistsError):  # another rank removed the folder
                 if attempt == _PROBES:
                     raise
         with contextlib.suppress(FileNotFoundError):
-            for each in folder.glob(".probe.*"):  # those of killed processes too
+            for each in folder.glob(".probe.*"):  # including those of killed processes
                 each.unlink(missing_ok=True)
     except OSError as error:
         raise UserError(f"{field}: cannot write into '{out}' ({error.strerror})") from None
@@ -280,8 +284,9 @@ def check_writable(out: str | os.PathLike[str], field: str = "out") -> Path:
 
 
 def _temporary(path: Path, process: str) -> str:
-    """What a process calls a file until it is whole: with the same ending, by which some writers
-    choose the format, and not too long, however long the file's own name is.
+    """Returns the name of a process's temporary file for `path`.
+
+    The suffix is kept, because some writers choose the format by it, and long stems are truncated.
     """
     stem = os.fsdecode(os.fsencode(path.stem)[:_LONGEST_STEM])
     return f".{stem}.{process}.{_here()}.tmp{path.suffix}"
@@ -289,15 +294,15 @@ def _temporary(path: Path, process: str) -> str:
 
 @functools.cache
 def _here() -> str:
-    """Where a number means a process: this machine, and this container of it."""
+    """Returns a digest of the host and process namespace, within which a process id is unique."""
     where = platform.node()
-    with contextlib.suppress(OSError):  # not on Linux
+    with contextlib.suppress(OSError):  # only Linux has namespaces
         where += os.readlink("/proc/self/ns/pid")
     return hashlib.sha256(where.encode()).hexdigest()[:8]
 
 
 def _remove_dead(path: Path) -> None:
-    """Removes what writers of this file that were killed, right here, have left beside it."""
+    """Removes temporary files of `path` left by killed processes of this host and namespace."""
     before, after = _temporary(path, "\0").split("\0")
     for stray in path.parent.glob(f"{glob.escape(before)}*{glob.escape(after)}"):
         process = stray.name[len(before) : -len(after)]
@@ -306,23 +311,23 @@ def _remove_dead(path: Path) -> None:
         except ProcessLookupError:
             stray.unlink(missing_ok=True)
         except (ValueError, OverflowError, PermissionError):
-            continue  # no process, or somebody else's
+            continue  # not a process id, or a process of another user
 
 
 def remove_strays(path: Path) -> None:
-    """Removes what writers of this file that were killed have left beside it.
+    """Removes the temporary files of `path` left by killed processes.
 
-    For a file that nobody is writing. A stem of `*` means all files with this ending.
+    No process may be writing the file. The stem `*` stands for all files with this suffix.
     """
     for stray in path.parent.glob(f".{path.stem}.*.tmp{path.suffix}"):
         stray.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str, field: str = "out") -> None:
-    """Writes a text file, whole or not at all, even when the machine loses its power.
+    """Writes a text file completely or not at all, even if the machine loses power.
 
     Raises:
-        UserError: it cannot be written; the message names the field.
+        UserError: the file cannot be written; the message names the field.
     """
     try:
         with atomic(path, durable=True) as temporary:
@@ -332,10 +337,10 @@ def write_text(path: Path, text: str, field: str = "out") -> None:
 
 
 def write_json(path: Path, value: Any, field: str = "out") -> None:
-    """Indented JSON; a NaN or infinity is an error, since JSON has none."""
+    """Writes indented JSON; NaN and infinity raise an error, since JSON has neither."""
     write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n", field)
 
 
 def write_jsonl(path: Path, records: Iterable[Any], field: str = "out") -> None:
-    """One JSON record a line."""
+    """Writes one JSON record per line."""
     write_text(path, "".join(json.dumps(r, allow_nan=False) + "\n" for r in records), field)

@@ -1,4 +1,4 @@
-"""One writer to a folder: a lock that the system frees when its process ends, however that ends."""
+"""Locks that admit one writer to a folder; the system frees them when the process ends or dies."""
 
 import contextlib
 import fcntl
@@ -11,27 +11,27 @@ from tpsrl.errors import UserError
 
 RUNNING = ".running"
 _LOCK = "lock"
-_TRIES = 100  # how often the one before may remove the file just as it is opened
+_TRIES = 100  # attempts, since the previous holder may remove the file while it is opened
 
 
 @contextlib.contextmanager
 def hold(folder: Path, field: str = "out", shown: Path | None = None) -> Iterator[Path]:
-    """Keeps others that ask for the same folder out of it, in this process or another one.
+    """Locks a folder against other writers, in this process or another one.
 
-    Yields `folder/.running`, where what is not finished may be kept. Folders are made if need be,
-    and those that were made go again at the end when nothing is in them.
+    Yields `folder/.running`, for unfinished files. Missing folders are made, and those that were
+    made are removed at the end if they are empty.
 
     Args:
-        folder: that is held
-        field: what messages call it
-        shown: the folder that messages name, where this one only stands for it
+        folder: folder to lock
+        field: name of its setting in messages
+        shown: folder named in messages, if `folder` only stands for it
 
     Raises:
-        UserError: somebody else holds it, or it cannot be written; the message names the field.
+        UserError: another writer holds the lock, or the folder cannot be written; names the field.
     """
     running = folder / RUNNING
     made = [path for path in running.parents if not path.exists()]
-    if folder.name.startswith("."):  # a stand-in, which a killed process may have left
+    if folder.name.startswith("."):  # stands for `shown`; a killed process may have left it
         made = list(dict.fromkeys([folder, *made]))
     try:
         try:
@@ -48,7 +48,7 @@ def hold(folder: Path, field: str = "out", shown: Path | None = None) -> Iterato
         try:
             yield running
         finally:
-            # Removed while it is held: whoever opens it afterwards makes another one.
+            # Removed while it is locked, so that the next process makes a new file.
             (running / _LOCK).unlink(missing_ok=True)
             os.close(descriptor)
     finally:
@@ -58,25 +58,25 @@ def hold(folder: Path, field: str = "out", shown: Path | None = None) -> Iterato
 
 
 def _acquire(path: Path) -> int:
-    """The descriptor of the locked file, which says who holds it.
+    """Locks a file, writes the process's id and host into it, and returns its descriptor.
 
     Raises:
-        BlockingIOError: it is taken.
-        OSError: it cannot be made or locked.
+        BlockingIOError: another process holds the lock.
+        OSError: the file cannot be made or locked.
     """
     for attempt in range(_TRIES):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            # New processes do not inherit it, so it is free as soon as this one has ended.
+            # Child processes do not inherit the descriptor, so the lock ends with this process.
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        except (FileExistsError, FileNotFoundError):  # the one before is removing its folders
+        except (FileExistsError, FileNotFoundError):  # the previous holder removes its folders
             if attempt == _TRIES - 1:
                 raise
             continue
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             with contextlib.suppress(FileNotFoundError):
-                # Not a file that the one before has removed meanwhile.
+                # The previous holder may have removed the file after it was opened.
                 if os.path.samestat(os.fstat(descriptor), path.stat()):
                     os.ftruncate(descriptor, 0)
                     os.write(descriptor, f"{os.getpid()} {platform.node()}\n".encode())

@@ -1,4 +1,4 @@
-"""What this machine has, and whether a thing fits into it."""
+"""Resources of this machine, and checks whether settings fit into its memory."""
 
 import contextlib
 import ctypes
@@ -11,18 +11,18 @@ from pathlib import Path
 from tpsrl.errors import UserError
 
 _NO_MEMORY = re.compile("(can't|[Cc]ould not|[Cc]annot) allocate memory|out of memory")
-HOME_BYTES = 500_000  # that a further home of a simulator takes, measured with 12 objects
+HOME_BYTES = 500_000  # memory of each additional home in a simulator, measured with 12 objects
 
 
 def cores() -> int:
-    """Processor cores that this process may use."""
+    """Returns the number of processor cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def memory_gib() -> float:
-    """Main memory in GiB; NaN where the system does not say."""
+    """Returns the main memory in GiB; NaN if the system does not report it."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     except (ValueError, OSError, AttributeError):
@@ -30,11 +30,11 @@ def memory_gib() -> float:
 
 
 def keep_memory() -> bool:
-    """Has this process keep the memory it frees, where the C library is glibc; whether it does.
+    """Makes glibc keep the memory that this process frees; returns whether that succeeded.
 
-    By default glibc gives every large block back to the system at once, and each of its pages costs
-    a fault when it is taken again. A network that learns takes and frees the same blocks in every
-    step: keeping them saves a quarter of its time on the CPU.
+    By default glibc returns every large block to the system at once, and each of its pages causes a
+    page fault when it is allocated again. A training allocates and frees the same blocks in every
+    step; keeping them saves a quarter of its time on the CPU.
     """
     trim_threshold, top_pad, mmap_threshold, arena_max = -1, -2, -3, -8  # of mallopt(3)
     try:
@@ -42,14 +42,14 @@ def keep_memory() -> bool:
     except (AttributeError, OSError, TypeError):
         return False
     wanted = {mmap_threshold: 1 << 30, trim_threshold: (1 << 31) - 1, top_pad: 64 << 20}
-    wanted[arena_max] = 1  # the thread that computes gradients would have its own
+    wanted[arena_max] = 1  # otherwise the thread that computes gradients has its own arena
     return all([mallopt(option, value) for option, value in wanted.items()])
 
 
 def memory_bytes() -> float:
-    """Main memory in bytes that processes may take together; infinite where nobody says.
+    """Returns the memory in bytes available to all processes together; infinite if unknown.
 
-    A container has a limit of its own.
+    The memory limit of a container is included.
     """
     found = [memory_gib() * 2**30]
     for name in ("memory.max", "memory/memory.limit_in_bytes"):
@@ -59,9 +59,10 @@ def memory_bytes() -> float:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that there is no memory left: Python's own, PyTorch's, or MuJoCo's.
+    """Returns whether an error of Python, PyTorch or MuJoCo means that memory is exhausted.
 
-    Theirs are told by their words, since it takes seconds to import what defines them.
+    Errors of PyTorch and MuJoCo are recognized by their texts, since importing their classes takes
+    seconds.
     """
     if isinstance(error, MemoryError):
         return True
@@ -75,17 +76,17 @@ def refuse(
     limit: float,
     usual: Mapping[str, int],
 ) -> None:
-    """Refuses whole numbers that need more bytes than there are.
+    """Refuses numbers of settings that need more memory than is available.
 
     Args:
-        given: by the names of their fields
-        needed: the bytes that such numbers need, which grow with each of them
-        limit: the bytes that there are
-        usual: what such numbers mostly are, by the last part of their names
+        given: value of each field, by field name
+        needed: returns the bytes needed by such values; increases with each of them
+        limit: available bytes
+        usual: typical values, by the last part of the field name
 
     Raises:
-        UserError: names a field, and the largest value of it that fits; if one alone does not
-            bring it within the limit, the one without which least is needed.
+        UserError: names a field and its largest value that fits; if no single field can be reduced
+            enough, the field whose reduction to 1 saves the most.
     """
     total = needed(given)
     if total <= limit:
@@ -93,7 +94,7 @@ def refuse(
     fitting = {name: _largest(name, given, needed, limit) for name in given}
     within = {name: value for name, value in fitting.items() if value}
     if within:
-        # Of two that are multiplied, the one that is not as it mostly is.
+        # If two fields are multiplied, the one above its typical value is reported.
         odd = {n: v for n, v in within.items() if given[n] > usual.get(n.rpartition(".")[2], 0)}
         within = odd or within
         worst = min(within, key=lambda name: within[name] / given[name])
@@ -112,7 +113,7 @@ def refuse(
 def _largest(
     name: str, given: Mapping[str, int], needed: Callable[[Mapping[str, int]], float], limit: float
 ) -> int:
-    """The largest value of one number that fits, the others being as given; 0 if none does."""
+    """Returns the largest value of one field that fits with the others as given; 0 if none does."""
     low, high = 0, given[name]
     while low < high:
         middle = (low + high + 1) // 2

@@ -1,4 +1,4 @@
-"""Modules of earlier versions: importing one names the module that has replaced it."""
+"""Modules of earlier versions: importing one raises an error with its new name."""
 
 import sys
 from collections.abc import Sequence
@@ -6,11 +6,11 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-_TABLE = "moved_modules.txt"  # a line each: the old name, the new one
+_TABLE = "moved_modules.txt"  # one line per module: old name, new name
 
 
 class _MovedFinder(MetaPathFinder):
-    """Asked after all others, for what none of them has found."""
+    """Last finder of imports, for modules that no other finder has found."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -22,7 +22,7 @@ class _MovedFinder(MetaPathFinder):
 
 
 def names() -> dict[str, str]:
-    """The names of modules of earlier versions, and the present ones."""
+    """Returns the new names of moved modules, by old name."""
     import importlib.resources
 
     text = (importlib.resources.files("tpsrl.runtime") / _TABLE).read_text(encoding="utf-8")
@@ -30,6 +30,6 @@ def names() -> dict[str, str]:
 
 
 def refuse() -> None:
-    """Has imports of such modules fail with the new name."""
+    """Makes imports of moved modules fail with the new name."""
     if not any(isinstance(finder, _MovedFinder) for finder in sys.meta_path):
         sys.meta_path.append(_MovedFinder())

@@ -1,7 +1,7 @@
-"""Notes on where this process keeps things, on standard error.
+"""Notes on where this process keeps files, printed to standard error.
 
-A command says them when it has ended, and not at all beside an error of its input, which is one
-line.
+A command prints them when it has ended. After an error of its input, they are dropped, so that the
+error stays one line.
 """
 
 import contextlib
@@ -10,12 +10,12 @@ from collections.abc import Iterator
 
 from tpsrl.errors import UserError
 
-_waiting: list[list[str]] = []  # notes of the commands that are running, the innermost last
+_waiting: list[list[str]] = []  # notes of the running commands, the innermost last
 
 
 @contextlib.contextmanager
 def held() -> Iterator[None]:
-    """Has notes that are given inside wait for the end, and dropped if that is a wrong input."""
+    """Delays the notes of the block to its end, and drops them after an error of the input."""
     notes: list[str] = []
     _waiting.append(notes)
     try:
@@ -30,9 +30,9 @@ def held() -> Iterator[None]:
 
 
 def say(note: str) -> None:
-    """Says a note, now or when the command has ended."""
+    """Prints a note, now or when the command has ended."""
     if _waiting:
         _waiting[-1].append(note)
         return
-    with contextlib.suppress(OSError):  # nobody reads it
+    with contextlib.suppress(OSError):  # standard error is closed
         print(f"tpsrl: {note}", file=sys.stderr)

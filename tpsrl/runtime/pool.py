@@ -1,4 +1,4 @@
-"""Tasks over processes: handed out one at a time, collected in order, a lost worker noticed."""
+"""Runs tasks in worker processes: one task at a time each, with detection of dead workers."""
 
 import dataclasses
 import multiprocessing
@@ -12,24 +12,28 @@ from typing import Any
 from tpsrl.errors import RunError, UserError
 from tpsrl.runtime.processes import end, end_with_parent, exit_reason, launch
 
-# Builds what a worker needs once, and returns what it calls for each task. Both must be picklable.
+# Called once in each worker; returns the function that the worker calls for each task. The factory
+# must be picklable.
 Factory = Callable[[], Callable[[Any], Any]]
 
 
 def run(
     factory: Factory, tasks: Sequence[Any], processes: int, names: Sequence[str] = ()
 ) -> Generator[tuple[int, Any], None, None]:
-    """Yields (index of the task, result) in the order in which the tasks get done.
+    """Yields (index of the task, result) in the order in which the tasks finish.
 
-    `names` of the tasks are for messages.
+    With one process, the tasks run one after another in the calling process. With more, each
+    spawned process calls `factory` once and then works on one task at a time.
 
-    With one process the tasks run here, one after another; with more, each of so many spawned
-    processes calls `factory` once and then works on one task at a time.
+    Args:
+        factory: returns the function that is called for each task
+        tasks: arguments of that function, picklable
+        processes: maximum number of worker processes
+        names: names of the tasks in messages; "task INDEX" by default
 
     Raises:
-        UserError: one that a task raised.
-        RunError: one that a task raised; another exception in a worker, with its traceback; the
-            death of a worker.
+        UserError: a task raised it.
+        RunError: a task raised it; a worker raised another exception (with its traceback) or died.
     """
     if processes == 1:
         work = factory()
@@ -44,8 +48,8 @@ def run(
 class _Worker:
     process: BaseProcess
     pipe: Connection
-    index: int | None = None  # of the task that it works on
-    name: str = ""  # of that task
+    index: int | None = None  # index of the current task
+    name: str = ""  # name of the current task
 
 
 def _run_spawned(
@@ -76,7 +80,7 @@ def _start(factory: Factory) -> _Worker:
     ours, theirs = context.Pipe()
     process = context.Process(target=_work, args=(factory, theirs), daemon=True)
     launch(process)
-    theirs.close()  # so that a worker's death ends the stream on our side
+    theirs.close()  # so that a worker's death ends the stream in this process
     return _Worker(process, ours)
 
 
@@ -109,7 +113,7 @@ def _died(worker: _Worker) -> RunError:
 
 
 def _work(factory: Factory, pipe: Connection) -> None:
-    # The parent decides what Ctrl-C means; it ends its workers itself.
+    # The parent handles Ctrl-C and ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent()
     work = None

@@ -1,4 +1,4 @@
-"""Processes that this one starts: how they begin, and how they ended."""
+"""Child processes and signals: start, orderly termination, exit reasons."""
 
 import contextlib
 import ctypes
@@ -16,32 +16,32 @@ from multiprocessing.process import BaseProcess
 from types import FrameType
 from typing import Any
 
-STARTER = "TPSRL_STARTER"  # variable: the process with which one that it has started ends
-_PATIENCE_S = 1.0  # that processes have to end when they are told to
-_AGAIN_S = 0.05  # after which a signal is raised again that got lost
-_UNGUARDED = 79  # an exit code that sysexits.h leaves free
+STARTER = "TPSRL_STARTER"  # environment variable: id of the process whose end ends its child
+_PATIENCE_S = 1.0  # time for processes to end after SIGTERM
+_AGAIN_S = 0.05  # delay before a lost signal is raised again
+_UNGUARDED = 79  # exit code that sysexits.h does not use
 _GUARD = 'it ran the calling script again; call tpsrl under `if __name__ == "__main__":`'
 
 
 class Terminated(BaseException):
-    """SIGTERM has asked this process to end; no `Exception`, like KeyboardInterrupt."""
+    """SIGTERM was received; not an `Exception`, like KeyboardInterrupt."""
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C has; a class of its own, since a KeyboardInterrupt cannot be referred to weakly."""
+    """Ctrl-C was pressed; a subclass, since KeyboardInterrupt cannot be weakly referenced."""
 
 
 @contextlib.contextmanager
 def ending_in_order() -> Iterator[None]:
-    """Has SIGTERM raise `Terminated` once, so that workers end and files are tidied up.
+    """Makes SIGTERM raise `Terminated` once, so that workers are ended and files are tidied up.
 
-    Whatever else comes of SIGTERM or Ctrl-C, such as the SystemError of compiled code in which they
-    were raised, leaves the block as `Terminated` or KeyboardInterrupt too. Where it got lost on its
-    way, in a destructor or somebody's `except:`, it is raised again. From then on Python does not
-    complain of objects that are gone before they were whole.
+    Any other exception that follows from SIGTERM or Ctrl-C, such as the SystemError of interrupted
+    compiled code, leaves the block as `Terminated` or KeyboardInterrupt too. If the exception is
+    lost in a destructor or a bare `except:`, it is raised again. After a signal, Python's messages
+    about exceptions in destructors of incomplete objects are suppressed.
 
-    Where the calling program has a handler of its own, or this is not its main thread, nothing
-    changes.
+    Nothing changes if the calling program has its own SIGTERM handler, or if this is not the main
+    thread. A handler of its own for SIGINT alone is kept.
     """
     asked: list[type[BaseException]] = []
     on_its_way: set[int] = set()
@@ -58,13 +58,13 @@ def ending_in_order() -> Iterator[None]:
         try:
             raise error
         finally:
-            del error  # its traceback has this frame, which would keep it
+            del error  # otherwise this frame, part of its traceback, keeps the error alive
 
     def lost(number: int) -> None:
         on_its_way.discard(number)
         if left.is_set():
             return
-        # This is called as a destructor is: what is raised in here would be lost as well.
+        # This runs like a destructor, so an exception raised here would be lost as well.
         timer = threading.Timer(_AGAIN_S, remind, (number,))
         timer.daemon = True
         timer.start()
@@ -97,7 +97,7 @@ def ending_in_order() -> Iterator[None]:
 
 
 def launch(process: BaseProcess) -> None:
-    """Starts a process that leaves Ctrl-C to this one from its start on; see `end_if_unguarded`."""
+    """Starts a process with Ctrl-C blocked, left to the parent; see `end_if_unguarded`."""
     end_if_unguarded()
     with left_to_this_one(signal.SIGINT):
         process.start()
@@ -105,12 +105,11 @@ def launch(process: BaseProcess) -> None:
 
 @contextlib.contextmanager
 def left_to_this_one(*numbers: signal.Signals) -> Iterator[None]:
-    """Signals that do not reach the processes which are started inside; here they wait.
+    """Blocks signals in processes that are started inside the block; here they are delayed.
 
-    New processes inherit that they are blocked, and so are undisturbed before they can say
-    anything about it themselves.
+    New processes inherit the signal mask, so they are protected before they can set handlers.
     """
-    # Whatever starts a process starts this one before, if need be, and that unblocks them again.
+    # Starting a process also starts the resource tracker if needed, which unblocks the signals.
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:
@@ -120,7 +119,7 @@ def left_to_this_one(*numbers: signal.Signals) -> Iterator[None]:
 
 
 def end(started: Sequence[BaseProcess]) -> None:
-    """Ends processes that this one has started, those that are stopped or do not listen as well."""
+    """Ends child processes, by SIGTERM and after a timeout by SIGKILL."""
     for process in started:
         process.terminate()
     until = time.monotonic() + _PATIENCE_S
@@ -132,11 +131,11 @@ def end(started: Sequence[BaseProcess]) -> None:
 
 
 def end_with_parent() -> None:
-    """Has this process, which `multiprocessing` has started, end when its parent does.
+    """Ends this process, started by `multiprocessing`, when its parent ends.
 
-    A thread waits for that. On Linux the kernel ends a fork of a fork server with the server too;
-    elsewhere it would do so as soon as the thread that forked ends, which need not be the parent's
-    end.
+    A thread waits for the parent's end. On Linux the kernel also ends a process of a fork server
+    with the server. Other processes do not use the kernel's signal, which is sent when the thread
+    that forked them ends, possibly before the parent does.
     """
     parent = multiprocessing.parent_process()
     assert parent is not None
@@ -151,43 +150,45 @@ def end_with_parent() -> None:
 
 
 def end_with_starter(number: signal.Signals) -> None:
-    """Has the kernel send this process, which no `multiprocessing` has started, a signal at the end
-    of the one that `STARTER` names; elsewhere than on Linux nothing happens.
+    """Asks the kernel to send this process a signal when the process named by `STARTER` ends.
+
+    For processes that `multiprocessing` has not started. On systems other than Linux, nothing
+    happens.
     """
     starter = os.environ.pop(STARTER, "")
     if not sys.platform.startswith("linux") or not starter:
         return
     _signal_at_parents_end(number)
-    if str(os.getppid()) != starter:  # it has ended before
+    if str(os.getppid()) != starter:  # the starter has already ended
         os.kill(os.getpid(), number)
 
 
 def _signal_at_parents_end(number: signal.Signals) -> None:
-    """Has the Linux kernel send this process a signal when the one that forked it ends."""
+    """Asks the Linux kernel to send this process a signal when the process that forked it ends."""
     set_death_signal = 1  # PR_SET_PDEATHSIG
     ctypes.CDLL(None).prctl(set_death_signal, number)
 
 
 def end_if_unguarded() -> None:
-    """To be called before anything is prepared for new processes.
+    """Ends a child process that imports a script without a main guard.
 
-    A new process first imports the script that was run. When that script calls tpsrl without a main
-    guard, the import comes here again: the new process then ends, with an exit code that
-    `exit_reason` explains.
+    A new process first imports the script that was run. If the script calls tpsrl without a main
+    guard, the import calls this function again in the child, which then exits with a code that
+    `exit_reason` explains. Must be called before anything is prepared for new processes.
     """
     if getattr(multiprocessing.current_process(), "_inheriting", False):
-        # A server of forks would turn any exception, that of an exit too, into exit code 1.
+        # A fork server turns any exception, SystemExit too, into exit code 1.
         os._exit(_UNGUARDED)
 
 
 def is_unguarded(process: BaseProcess) -> bool:
-    """Whether a process ended since the calling script has no main guard; waits for its end."""
+    """Returns whether a process ended because the script has no main guard; waits for its end."""
     process.join()
     return process.exitcode == _UNGUARDED
 
 
 def exit_reason(process: BaseProcess) -> str:
-    """How a process ended, for messages: "signal SIGKILL; ..." or "exit code 1"; waits for it."""
+    """Describes how a process ended: "signal SIGKILL; ..." or "exit code 1"; waits for its end."""
     if is_unguarded(process):
         return _GUARD
     code = process.exitcode or 0

@@ -1,4 +1,4 @@
-"""What a command shows while it works: a bar on a terminal, else a line now and then."""
+"""Progress of a command: a bar on a terminal, otherwise occasional lines."""
 
 import contextlib
 import threading
@@ -10,22 +10,22 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-EVERY_S = 10.0  # between two lines
-LONG_S = 2.0  # that a command may be silent
+EVERY_S = 10.0  # time between two lines
+LONG_S = 2.0  # time without output before a line is printed
 Clock = Callable[[], float]
 
 
 def say(text: str) -> None:
-    """A line at once, also where what is printed goes into a file or another program."""
+    """Prints a line and flushes it, also if the output is a file or a pipe."""
     print(text, flush=True)
 
 
 @contextlib.contextmanager
 def if_long(text: str, after_s: float = LONG_S) -> Iterator[None]:
-    """Says a line when what is done inside takes longer than that."""
+    """Prints a line if the block takes longer than `after_s` seconds."""
 
     def late() -> None:
-        with contextlib.suppress(OSError):  # whoever works will find out that nobody listens
+        with contextlib.suppress(OSError):  # the main thread reports a closed output
             say(text)
 
     timer = threading.Timer(after_s, late)
@@ -38,18 +38,19 @@ def if_long(text: str, after_s: float = LONG_S) -> Iterator[None]:
 
 
 def loading() -> contextlib.AbstractContextManager[Any]:
-    """A spinner on a terminal while modules are imported, which takes seconds; else nothing.
+    """Returns a spinner for a terminal, shown while modules are imported, which takes seconds.
 
-    What is wrong with the settings is known only afterwards, and is to be the only thing said then.
+    Without a terminal nothing is printed. Errors of the settings are found only after the imports,
+    and the spinner leaves no output before them.
     """
     return Console().status("loading")
 
 
 class Bar(contextlib.AbstractContextManager["Bar"]):
-    """How many of so many things are done.
+    """Progress bar of a known number of items.
 
-    Where there is no terminal, one line says at first what is to be done, and others how far it is,
-    so seldom that a log stays short.
+    Without a terminal, a line is printed at the first update and further lines every `EVERY_S`
+    seconds, so that a log stays short.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class Bar(contextlib.AbstractContextManager["Bar"]):
         self._bar.stop()
 
     def update(self, done: int, told: str = "") -> None:
-        """So many are done; `told` is what else there is to say, such as how many were good."""
+        """Shows that `done` items are finished; `told` is additional text, such as a count."""
         self._bar.update(self._task, completed=done, told=told)
         more = f", {told}" if told else ""
         self._lines.add(f"{self._title}: {done} of {self._total}{more}")
@@ -92,9 +93,10 @@ class Bar(contextlib.AbstractContextManager["Bar"]):
 def phases(
     console: Console, doing: str, clock: Clock = time.monotonic
 ) -> Iterator[Callable[[str], None]]:
-    """Gives a function that is told which part of something is being done.
+    """Yields a function to report which part of some work is in progress.
 
-    A terminal shows each, and a spinner; else the first one is a line, and others now and then.
+    A terminal shows each part with a spinner; otherwise the first part and occasional later ones
+    are printed as lines.
     """
     with console.status(doing) as status:
         lines = _lines(console, clock)
@@ -108,14 +110,14 @@ def phases(
 
 
 class Lines:
-    """Says of many lines the first, and then one every `EVERY_S`."""
+    """Rate limit of lines: prints the first one, then at most one every `EVERY_S` seconds."""
 
     def __init__(self, say: Callable[[str], None], clock: Clock = time.monotonic) -> None:
         self._say, self._clock = say, clock
         self._said: float | None = None
 
     def add(self, text: str) -> None:
-        """Says it, if it is time to."""
+        """Prints the line if enough time has passed."""
         now = self._clock()
         if self._said is None or now - self._said >= EVERY_S:
             self._said = now
@@ -123,7 +125,7 @@ class Lines:
 
 
 def _lines(console: Console, clock: Clock) -> Lines:
-    """On a terminal nothing is said: it has a bar."""
+    """Returns `Lines` that print only if the console is not a terminal, which has a bar."""
 
     def say(text: str) -> None:
         if not console.is_terminal:

@@ -1,7 +1,7 @@
-"""Records of files as values of types, by `msgspec`: what JSON says, checked and made a dataclass.
+"""Decodes JSON records into dataclasses and checks them, using `msgspec`.
 
-Types are dataclasses, `tuple[X, ...]`, `dict[str, X]`, `X | None`, `str`, `bool`, `int`, `float`,
-and `Any`, which is taken as it is. Bounds stand in the annotation, as in
+Supported types are dataclasses, `tuple[X, ...]`, `dict[str, X]`, `X | None`, `str`, `bool`, `int`,
+`float`, and `Any`, which is not checked. Bounds are part of the annotation, as in
 `Annotated[float, msgspec.Meta(ge=0)]`.
 """
 
@@ -17,11 +17,11 @@ from tpsrl.runtime import files
 
 T = TypeVar("T")
 
-_LONGEST = 100_000  # letters of a text, which may be a command line
+_LONGEST = 100_000  # maximum characters of a text, such as a recorded command line
 _RELATIVE = r"\A(?!/)(?![^/]*:)[^\\]*\Z"
 _INSIDE = r"\A(?!/)(?![^/]*:)(?!([^/]*/)*\.\.(/|\Z))[^\\]+\Z"
 
-Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]  # one that a float holds exactly
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]  # exact as a float
 Text = Annotated[str, msgspec.Meta(max_length=_LONGEST)]
 FolderPath = Annotated[str, msgspec.Meta(max_length=_LONGEST, pattern=_RELATIVE)]
 FilePath = Annotated[str, msgspec.Meta(max_length=_LONGEST, pattern=_INSIDE)]
@@ -40,21 +40,21 @@ _PATTERNS = {
 }
 _MESSAGE = re.compile(r"(.*?)(?: - at (?:`key` in )?`\$\.?(.*)`)?")
 _MISSING = re.compile(r"Object missing required field `(.*)`")
-_STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")  # of a path such as `stages[3].rate`
+_STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")  # one step of a path such as `stages[3].rate`
 
 
 def decode(value: Any, kind: type[T], where: str, closed: bool = False) -> T:
-    """A value of a type.
+    """Converts a JSON value to a type and checks it.
 
     Args:
-        value: JSON types
+        value: value made of JSON types
         kind: the type
-        where: what messages begin with: the file, or the field that names it
-        closed: refuse entries that a dataclass does not have, which are left out otherwise
+        where: prefix of messages: the file, or the field that names the file
+        closed: refuse entries that a dataclass does not have; by default they are ignored
 
     Raises:
-        UserError: the value is of another type or out of bounds; names the entry, what it must be
-            and what it is.
+        UserError: the value has another type or is out of bounds; names the entry, the expected and
+            the given value.
     """
     try:
         found = msgspec.convert(value, kind)
@@ -68,10 +68,10 @@ def decode(value: Any, kind: type[T], where: str, closed: bool = False) -> T:
 
 
 def read(text: str | bytes, kind: type[T], where: str) -> T:
-    """As `decode`, of a text in JSON.
+    """Parses a JSON text and decodes it with `decode`.
 
     Raises:
-        UserError: it is not JSON, or not of the type.
+        UserError: the text is not JSON, or does not match the type.
     """
     try:
         value = files.parse_json(text)
@@ -81,12 +81,12 @@ def read(text: str | bytes, kind: type[T], where: str) -> T:
 
 
 def shown(value: Any) -> str:
-    """The beginning of how a value reads, without reading all of it."""
+    """Returns the beginning of a value's representation, without building all of it."""
     return f"{reprlib.repr(value):.80}"
 
 
 def _said(message: str, value: Any) -> str:
-    """A message of msgspec's about a value, in the words that errors have here."""
+    """Rewrites a message of msgspec about a value in this project's wording."""
     found = _MESSAGE.fullmatch(message)
     assert found is not None
     what, path = found[1], found[2] or ""
@@ -96,7 +96,7 @@ def _said(message: str, value: Any) -> str:
     what = what.replace("Expected", "must be")
     for pattern, words in _PATTERNS.items():
         what = what.replace(pattern, words)
-    if "[...]" not in path:  # msgspec does not say which entry of a dictionary it is
+    if "[...]" not in path:  # msgspec does not name the entry of a dictionary
         what = f"{what.partition(', got ')[0]}, got {shown(_part(value, path))}"
     words = re.sub(r"`([^`]*)`", lambda names: _in_words(names[1]), what)
     return f"{path}: {words}" if path else words
@@ -113,7 +113,7 @@ def _part(value: Any, path: str) -> Any:
 
 
 def _check_known(value: Any, found: Any, where: str) -> None:
-    """Refuses entries that the dataclasses which were made of a value do not have."""
+    """Refuses entries of a value that the dataclasses decoded from it do not have."""
     if dataclasses.is_dataclass(found):
         names = [field.name for field in dataclasses.fields(found)]
         for name, part in value.items():

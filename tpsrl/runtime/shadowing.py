@@ -1,4 +1,4 @@
-"""The packages beside this one have common names: notices when something shadows one of them."""
+"""Detects modules that shadow the packages beside `tpsrl`, whose names are common words."""
 
 import importlib.util
 import os
@@ -9,14 +9,15 @@ _ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 
 
 class ShadowedError(ImportError):
-    """Something else would be imported in the place of a package of ours."""
+    """Another module would be imported instead of a package of this project."""
 
 
 def check() -> None:
-    """Looks where each package would be imported from, without importing it.
+    """Checks where each package would be imported from, without importing it.
 
     Raises:
-        ShadowedError: from elsewhere than beside `tpsrl`; the message names the path in the way.
+        ShadowedError: a package would not be imported from beside `tpsrl`; names the conflicting
+            path.
     """
     for name in NAMES:
         found = _found(name)
@@ -31,7 +32,7 @@ def check() -> None:
 
 
 def is_command() -> bool:
-    """Whether Python was started as `tpsrl` or `python -m tpsrl`, which has its own way to tell."""
+    """Returns whether Python was started as the `tpsrl` command, which calls `check` itself."""
     program = sys.argv[0] if getattr(sys, "argv", None) else ""
     if program == "-m":
         return sys.orig_argv[sys.orig_argv.index("-m") + 1 :][:1] == ["tpsrl"]
@@ -39,10 +40,10 @@ def is_command() -> bool:
 
 
 def _found(name: str) -> str | None:
-    """The folder or file that `import name` would take; None if there is none."""
+    """Returns the folder or file that `import name` would load; None if there is none."""
     try:
         spec = importlib.util.find_spec(name)
-    except ValueError:  # imported already, in a way that left no spec
+    except ValueError:  # the module is imported already and has no spec
         return getattr(sys.modules[name], "__file__", None) or name
     if spec is None:
         return None

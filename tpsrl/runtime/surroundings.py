@@ -1,4 +1,4 @@
-"""The environment of the process: variables, threads, terminal."""
+"""Environment of the process: variables, threads, terminal."""
 
 import importlib
 import os
@@ -6,20 +6,21 @@ import re
 
 from tpsrl.errors import UserError
 
-_COUNT = "[1-9][0-9]{0,4}"  # of threads, or of characters in a line
+_COUNT = "[1-9][0-9]{0,4}"  # pattern of a number of threads, columns or lines
 
 
 def check() -> None:
-    """Refuses what libraries would end with pages about, or all commands would stumble over.
+    """Checks the working directory and the environment variables that would break libraries.
 
     Raises:
-        UserError: names the variable and what it may be.
+        UserError: the working directory does not exist, or a variable is invalid; names the
+            variable and its valid values.
     """
     try:
         os.getcwd()
     except OSError:
         raise UserError("the current folder is not there any more; change into another") from None
-    # OpenMP takes one number for each level of threads within threads.
+    # OpenMP accepts one number for each level of nested parallelism.
     for name, several in (("NUMBA_NUM_THREADS", ""), ("OMP_NUM_THREADS", f"( *, *{_COUNT})*")):
         threads = os.environ.get(name)
         if threads is not None and not re.fullmatch(f" *{_COUNT}{several} *", threads):
@@ -29,10 +30,10 @@ def check() -> None:
 
 
 def _check_torch_logs() -> None:
-    """Has torch, where it is installed, read what it is told to log, which it does once.
+    """Imports torch, where installed; torch parses TORCH_LOGS at its import.
 
     Raises:
-        UserError: it refuses that.
+        UserError: torch refuses the value.
     """
     try:
         importlib.import_module("torch")
@@ -44,17 +45,18 @@ def _check_torch_logs() -> None:
 
 
 def let_threads_sleep() -> None:
-    """To be called before torch is imported, which is when OpenMP reads this.
+    """Lets waiting OpenMP threads sleep; must be called before torch is imported.
 
-    Threads that wait by turning in circles would take the cores from the processes that simulate.
+    Busy-waiting threads would take the cores from the processes that simulate. OpenMP reads the
+    variable when torch is imported.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 def forget_odd_sizes() -> None:
-    """Has a terminal whose size is said to be nothing, or beyond all screens, be asked itself.
+    """Removes COLUMNS and LINES if they are 0 or implausible, so that the terminal is queried.
 
-    To be called before anything is shown: without a column nothing would be.
+    Must be called before anything is printed: with 0 columns, nothing would be shown.
     """
     for name in ("COLUMNS", "LINES"):
         if not re.fullmatch(_COUNT, os.environ.get(name, "1")):

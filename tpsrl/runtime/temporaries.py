@@ -1,8 +1,8 @@
-"""A folder for what this process and its children put aside, which goes when they end.
+"""Folder for the temporary files of this process and its children, removed when they end.
 
-A process that is killed can remove nothing. So all that goes through `tempfile` (sockets of
-processes, files of a planner, torchrun's logs) is put into one folder with a lock in it, and who
-comes next removes the folders whose lock is free.
+A killed process cannot remove its files. Therefore all files made through `tempfile` (sockets of
+processes, files of a planner, torchrun's logs) go into one folder with a lock in it, and the next
+process removes the folders whose lock is free.
 """
 
 import contextlib
@@ -17,17 +17,16 @@ from pathlib import Path
 
 _PREFIX = "tpsrl-"
 _LOCK = "lock"
-_TRIES = 10  # of which somebody who sweeps may take each just as it is made
-_FRESH_S = 60.0  # so long a folder may have no lock yet
-_LONGEST = 60  # characters of a path, such that names of sockets in it fit into the 107 they have
+_TRIES = 10  # attempts, since a concurrent `sweep` may remove a folder before it is locked
+_FRESH_S = 60.0  # younger folders without a lock are not removed
+_LONGEST = 60  # characters of a path, so that paths of sockets in it fit into the limit of 107
 
 
 @contextlib.contextmanager
 def own() -> Iterator[None]:
-    """Has `tempfile`, here and in child processes, use a folder that is removed at the end.
+    """Redirects `tempfile`, here and in child processes, to a folder that is removed at the end.
 
-    Folders of processes that were killed are removed first. Where none can be made, nothing
-    changes.
+    Folders of killed processes are removed first. If no folder can be made, nothing changes.
     """
     before = tempfile.tempdir, os.environ.get("TMPDIR")
     folder = lock = None
@@ -52,9 +51,9 @@ def own() -> Iterator[None]:
         else:
             os.environ["TMPDIR"] = before[1]
         for name in [n for n, value in os.environ.items() if value.startswith(f"{folder}/")]:
-            del os.environ[name]  # torch notes its cache there, and would make the folder again
-        # By the socket in it a server of forks is reached until the interpreter ends; then
-        # multiprocessing removes its own folder, at priority -100, and what is around it goes.
+            del os.environ[name]  # torch sets its cache folder, and would make the folder again
+        # The fork server's socket in the folder is used until the interpreter exits. Then
+        # multiprocessing removes its own folder, at priority -100, and this one is removed next.
         if process.current_process()._config.get("tempdir", "").startswith(f"{folder}/"):  # type: ignore[attr-defined]
             util.Finalize(None, _remove, (folder, lock), exitpriority=-101)
         else:
@@ -62,7 +61,7 @@ def own() -> Iterator[None]:
 
 
 def _base() -> Path:
-    """Where temporary files go: as the user says, unless names of sockets were too long there."""
+    """Returns the user's folder for temporary files, or /tmp if socket paths would be too long."""
     base = Path(tempfile.gettempdir())
     usual = Path("/tmp")
     if len(str(base)) > _LONGEST and usual.is_dir() and os.access(usual, os.W_OK | os.X_OK):
@@ -71,16 +70,17 @@ def _base() -> Path:
 
 
 def lasting(name: str) -> Path:
-    """A folder of this user alone that outlasts this process, also within `own`.
+    """Returns a folder private to this user that outlasts this process, also within `own`.
 
-    It is `NAME_UID` among the temporary files, where nobody else's folder is in its place.
+    It is `NAME_UID` among the temporary files, or a new folder if another user owns or can access
+    that one.
 
     Raises:
-        OSError: it cannot be made, or not be written.
+        OSError: the folder cannot be made or written.
     """
     base = Path(tempfile.gettempdir())
     if base.name.startswith(_PREFIX) and (base / _LOCK).is_file():
-        base = base.parent  # of a folder of `own`, this process's or its parent's
+        base = base.parent  # `base` is a folder of `own`, in this process or its parent
     folder = base / f"{name}_{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     found = folder.lstat()
@@ -97,7 +97,7 @@ def _remove(folder: Path, lock: int) -> None:
 
 
 def sweep(base: Path) -> None:
-    """Removes this user's folders whose processes are gone."""
+    """Removes this user's folders in `base` whose processes have ended."""
     for folder in base.glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
             found = folder.lstat()
@@ -111,11 +111,11 @@ def sweep(base: Path) -> None:
 
 
 def _try_lock(path: Path) -> int | None:
-    """Descriptor of the locked file, which exec does not pass on; None if it is taken or gone."""
+    """Locks a file and returns its descriptor, closed by exec; None if it is locked or removed."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Whoever swept just then may have locked it before, and removed it.
+        # A concurrent `sweep` may have locked and removed the file after it was opened.
         if os.path.samestat(os.fstat(descriptor), path.stat()):
             return descriptor
     except (BlockingIOError, FileNotFoundError):

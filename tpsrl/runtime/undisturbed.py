@@ -1,4 +1,4 @@
-"""Leaves the process of a caller as it was: threads of torch, random generators, environment."""
+"""Restores the state of the calling process: torch's threads, random generators, environment."""
 
 import contextlib
 import importlib
@@ -9,18 +9,18 @@ from typing import Any
 
 import numpy as np
 
-_OURS = "TPSRL_"  # variables that pass the caller's modules on to workers, which are to stay
+_OURS = "TPSRL_"  # variables that pass the user's modules on to workers are kept
 
 
 @contextlib.contextmanager
 def undisturbed(variables: Mapping[str, str] | None = None) -> Iterator[None]:
-    """Restores at its end, also after an error, what the code inside changes of the process.
+    """Restores at its end, also after an error, the process-wide state that the block changes.
 
-    That is the number of torch's threads, the global generators of Python, numpy and torch (of
-    each GPU too), and the environment variables, except those of tpsrl itself.
+    The state consists of the number of torch's threads, the global generators of Python, numpy and
+    torch (including each GPU), and the environment variables, except those of tpsrl.
 
     Args:
-        variables: the environment to restore; None: that of now
+        variables: the environment to restore; the current one if None
     """
     variables = dict(os.environ if variables is None else variables)
     with contextlib.ExitStack() as restoring:
@@ -28,7 +28,7 @@ def undisturbed(variables: Mapping[str, str] | None = None) -> Iterator[None]:
         restoring.callback(random.setstate, random.getstate())
         restoring.callback(np.random.set_state, np.random.get_state())
         with contextlib.suppress(ImportError):
-            # Imported here at the latest: what it is like when it is new cannot be known later.
+            # Imported before the block runs, so that torch's initial state can be recorded.
             _restore_torch(importlib.import_module("torch"), restoring)
         yield
 

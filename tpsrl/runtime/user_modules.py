@@ -1,4 +1,4 @@
-"""Modules of a user's own, which register skills or encoders when they are imported.
+"""The user's own modules, which register skills or encoders when they are imported.
 
 A setting names them (`skill_modules=my_skill.py`), and an environment variable passes them on to
 worker processes.
@@ -17,32 +17,32 @@ from tpsrl.errors import UserError
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class UserModules:
-    """The modules that one setting names."""
+    """Modules named by one setting."""
 
     setting: str
-    variable: str  # of the environment
-    noun: str  # what they register
+    variable: str  # environment variable that passes the modules on
+    noun: str  # kind of object that they register, for messages
 
     def load(self, names: str, registered: Callable[[], Mapping[str, str]]) -> str:
-        """Imports modules, here and in every worker process from now on.
+        """Imports modules, in this process and in every worker process started later.
 
         Args:
-            names: dotted names, found as Python finds modules or in the working directory, or paths
-                of files that end in .py; separated by commas
-            registered: what is registered by now, and the name of the module that it is from
+            names: dotted names, found on Python's path or in the working directory, or paths of
+                files that end in .py; separated by commas
+            registered: returns the registered names, each with the name of the registering module
 
         Returns:
-            The same with whole paths, good from any directory.
+            `names` with absolute paths, valid in any directory.
 
         Raises:
-            UserError: one cannot be imported, or registers nothing.
+            UserError: a module cannot be imported, or registers nothing.
         """
         whole = []
         for name in filter(None, (part.strip() for part in names.split(","))):
             before = registered()
             module = import_named(self.setting, name).__name__
             after = registered()
-            # What was imported before has nothing new.
+            # A module that was imported earlier does not register again.
             if after == before and module not in after.values():
                 raise UserError(f"{self.setting}: {name} registers no {self.noun}")
             path = Path(name)
@@ -51,10 +51,10 @@ class UserModules:
         return ",".join(whole)
 
     def load_passed_on(self) -> None:
-        """Imports the modules that were loaded in the process that started this one.
+        """Imports the modules that were loaded in the parent process.
 
         Raises:
-            UserError: one cannot be imported.
+            UserError: a module cannot be imported.
         """
         for name in self._passed_on():
             import_named(self.setting, name)
@@ -64,10 +64,10 @@ class UserModules:
 
 
 def import_named(setting: str, name: str) -> ModuleType:
-    """Imports a module by its dotted name, or a file by its path; `setting` is where it was named.
+    """Imports a module by its dotted name, or a file by its path; `setting` is named in messages.
 
     Raises:
-        UserError: it cannot be imported, or another module has its name.
+        UserError: the module cannot be imported, or another module has its name.
     """
     path = Path(name)
     folder, module = Path.cwd(), name
@@ -76,7 +76,7 @@ def import_named(setting: str, name: str) -> ModuleType:
         if not path.is_file():
             raise UserError(f"{setting}: there is not a file {name}")
     if str(folder) not in sys.path:
-        # After everything installed, so that nothing of the user's hides what others import.
+        # Appended last, so that the user's modules do not shadow installed ones.
         sys.path.append(str(folder))
     try:
         found = importlib.import_module(module)
@@ -93,5 +93,5 @@ def import_named(setting: str, name: str) -> ModuleType:
 
 
 def told(error: Exception) -> str:
-    """What somebody else's code raised, on one line."""
+    """Returns the type and message of an exception from foreign code, on one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"

@@ -1,1 +1,1 @@
-"""Trainings as the commands and the Python API start them: settings, checks, the run itself."""
+"""Trainings as started by the commands and the Python API: settings, checks and the run."""

@@ -1,4 +1,4 @@
-"""Which pictures a training, cloning or recording is about: `depth=`, or `cameras=`."""
+"""Camera images of a training, cloning or recording, set by `depth=` or `cameras=`."""
 
 import dataclasses
 import math
@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from skills.core import cameras
 from tpsrl.errors import UserError
 from tpsrl.rl.policy.settings import check_depth
-from tpsrl.world.cameras import HEAD_DEPTH, Sides, bytes_of
+from tpsrl.world.cameras import COLOUR, HEAD_DEPTH, Sides, bytes_of
 
 if TYPE_CHECKING:
     from skills.core.inputs import PolicyInputs
+    from tpsrl.rl.envs.colours import ColourChanges
 
 HELP = (
     "pictures shown, with their sizes, in the place of depth: any of depth, rgb, semantic and "
@@ -22,7 +23,7 @@ CameraSettings = TypeVar("CameraSettings")  # settings with `depth` and `cameras
 
 
 def plain(settings: CameraSettings) -> CameraSettings:
-    """The same settings, with `cameras` in its normal form, None where `depth` says the same.
+    """Returns the settings with `cameras` normalised, or None where `depth` is equivalent.
 
     Raises:
         UserError: see `skills.core.cameras.parse`.
@@ -38,31 +39,49 @@ def plain(settings: CameraSettings) -> CameraSettings:
 
 
 def as_options(settings: Any, looks: bool) -> dict[str, Any]:
-    """`depth` or `cameras` of `skills.envs.options.EnvKeywords`; nothing to see if none `looks`."""
+    """Returns `depth` or `cameras` for `skills.envs.options.EnvKeywords`.
+
+    `depth` is None if `looks` is false, that is, if the policy has no camera.
+    """
     if settings.cameras is not None:
         return {"cameras": settings.cameras}
     return {"depth": settings.depth if looks else None}
 
 
 def of_inputs(inputs: "PolicyInputs") -> str | None:
-    """`cameras` as settings have it for what a policy sees; None where `depth` says it."""
+    """Returns the setting `cameras` for a policy's inputs; None if `depth` is sufficient."""
     return cameras.text(inputs.pictures) if inputs.cameras else None
 
 
-def check(settings: Any, encoder: str, field: str) -> tuple[int, str]:
-    """Refuses pictures that an encoder cannot look at.
-
-    Args:
-        settings: with `depth` and `cameras`, as of `plain`
-        encoder: its name
-        field: where it was named
-
-    Returns:
-        The side in pixels of a depth picture that takes as much memory as all pictures, and the
-        field that says so.
+def colour_changes(settings: Any) -> "ColourChanges":
+    """Returns the random changes of colour pictures during training.
 
     Raises:
-        UserError: one is too small, or the encoder looks at none.
+        UserError: changes are set, but no camera is in colour.
+    """
+    from tpsrl.rl.envs.colours import ColourChanges
+
+    shown = settings.cameras or ""
+    for key in ("colour_jitter", "colour_noise"):
+        if getattr(settings, key) > 0.0 and COLOUR not in shown:
+            raise UserError(f"{key}: no effect without a colour camera; try cameras=head_rgb:64")
+    return ColourChanges(settings.colour_jitter, settings.colour_noise)
+
+
+def check(settings: Any, encoder: str, field: str) -> tuple[int, str]:
+    """Refuses images that an encoder cannot process.
+
+    Args:
+        settings: settings with `depth` and `cameras`, as returned by `plain`
+        encoder: name of the encoder
+        field: field that names the encoder
+
+    Returns:
+        The side in pixels of a depth image that takes as much memory as all images, and the field
+        that sets the images.
+
+    Raises:
+        UserError: an image is too small, or the encoder `state` is used with cameras.
     """
     if settings.cameras is None:
         check_depth(encoder, (settings.depth,) * 2)

@@ -1,4 +1,4 @@
-"""What is checked of a training before it begins, as far as it takes no time."""
+"""Fast checks of a training before it starts."""
 
 import dataclasses
 import os
@@ -15,21 +15,23 @@ from tpsrl.runtime import files
 from tpsrl.training import cameras, task
 from tpsrl.training.settings import TrainingSettings
 
-_SPARE_S = 30.0  # that a worker of ours has after a process of Habitat was to answer
-_COMPILING_S = 900.0  # in which the kernels of `warp` are compiled at the first step
+_SPARE_S = 30.0  # additional time of a worker after the timeout of its Habitat process
+_COMPILING_S = 900.0  # time limit for compiling the kernels of `warp` at the first step
 
 
 def checked(settings: TrainingSettings) -> TrainingSettings:
-    """Settings with whole paths, checked as far as it takes no time.
+    """Returns settings with absolute paths, after all checks that take no time.
 
     Raises:
-        UserError: collector, encoder or logger is not there, or a file or folder is not right.
+        UserError: the collector, encoder or logger is not available, or a file or folder is
+            invalid.
     """
     from tpsrl.rl.run import loggers, sizes
 
     check(settings.preset)
     settings.preset.check_surroundings(settings.processes, bool(settings.demos))
     side, field = cameras.check(settings, settings.preset.policy.encoder, "preset.policy.encoder")
+    cameras.colour_changes(settings)
     task.changes(settings)
     sizes.check(settings.preset, side, field=field)
     loggers.check(settings.logger)
@@ -46,7 +48,7 @@ def checked(settings: TrainingSettings) -> TrainingSettings:
 
 
 def _fit_for_engine(settings: TrainingSettings) -> TrainingSettings:
-    """Settings by which workers have as long for a step as their engine may take."""
+    """Returns settings in which the step timeout of workers is long enough for their engine."""
     if settings.engine == "mujoco":
         return settings
     known = {"habitat": settings.habitat.timeout_s + _SPARE_S, "warp": _COMPILING_S}
@@ -67,13 +69,13 @@ def _fit_for_engine(settings: TrainingSettings) -> TrainingSettings:
 
 
 def check(preset: TrainSettings, prefix: str = "preset.") -> None:
-    """Refuses at once what would fail only after the episodes have been made.
+    """Refuses early a preset that would fail only after the episodes are generated.
 
-    `prefix` stands before the names of fields.
+    `prefix` is put before the names of fields in messages.
 
     Raises:
-        UserError: collector, encoder or auxiliary loss is unknown (names the nearest), or settings
-            of the learner do not fit together.
+        UserError: the collector, encoder or auxiliary loss is unknown (names the nearest), or
+            settings of the learner contradict each other.
     """
     from tpsrl.rl.collection.settings import COLLECTORS
 
@@ -96,7 +98,7 @@ def check(preset: TrainSettings, prefix: str = "preset.") -> None:
     if preset.sensors and preset.sensors not in SENSORS:
         raise unknown(f"{prefix}sensors", preset.sensors, SENSORS)
     if preset.policy.encoder not in ENCODER_NAMES:
-        from tpsrl.rl.policy.encoder_registry import check_encoder  # with torch, which takes long
+        from tpsrl.rl.policy.encoder_registry import check_encoder  # imports torch, which is slow
 
         check_encoder(preset.policy.encoder, f"{prefix}policy.encoder")
     auxiliary = preset.ppo.auxiliary
@@ -107,14 +109,14 @@ def check(preset: TrainSettings, prefix: str = "preset.") -> None:
 
 
 def default_teacher(preset: TrainSettings) -> str | None:
-    """The teacher where none is named: the one that comes with the skill, if there is to be one."""
+    """Returns the shipped teacher if the preset uses a teacher, else None."""
     from skills.policies.pretrained import WORD
 
     return WORD if preset.ppo.teacher_coef > 0.0 else None
 
 
 def whole_folders(text: str | None, field: str) -> str | None:
-    """Comma-separated folders with whole paths, so that a training can be resumed from anywhere."""
+    """Makes comma-separated folders absolute, so that a training can be resumed from anywhere."""
     if text is None:
         return None
     folders = filter(None, (folder.strip() for folder in text.split(",")))
@@ -128,7 +130,7 @@ def _whole_teacher(teacher: str | None) -> str | None:
 
 
 def _start_states(settings: TrainingSettings) -> str | None:
-    """Where to start, with whole paths, so that the training can be resumed from anywhere."""
+    """Returns the start states with absolute paths, to resume the training from anywhere."""
     given = [text for text in (settings.start_states, settings.starts) if text is not None]
     if len(set(given)) > 1:
         raise UserError(f"start_states: '{given[0]}' and starts={given[1]} contradict each other")
@@ -137,7 +139,10 @@ def _start_states(settings: TrainingSettings) -> str | None:
 
 
 def _validation_starts(settings: TrainingSettings) -> str | None:
-    """Where validations start; they go through it in order, so that it has one part."""
+    """Returns the start states of validations with absolute paths.
+
+    Validations use each start state in order, so a mixture of several parts is refused.
+    """
     from skills.starts.mixture import is_mixture, parse
 
     text, field = settings.validation_starts, "validation_starts"
@@ -150,10 +155,10 @@ def _validation_starts(settings: TrainingSettings) -> str | None:
 
 
 def whole_paths(text: str, field: str) -> str:
-    """Start states with whole paths.
+    """Returns start states with absolute paths.
 
     Raises:
-        UserError: they are none; names the field.
+        UserError: the start states are invalid; names the field.
     """
     from skills.starts import mixture
     from skills.starts.recorded import load_starts
@@ -162,12 +167,12 @@ def whole_paths(text: str, field: str) -> str:
         if mixture.is_mixture(text):
             return mixture.whole_paths(text)
         path = Path(os.path.realpath(files.user_path(text, "starts")))
-        load_starts(path)  # refuses what is none
+        load_starts(path)  # raises an error for an invalid file
     return str(path)
 
 
 def check_banks(then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Refuses to go on with a bank that is not the one of before: its starts would be others."""
+    """Refuses to resume with a bank that has changed, since its start states would differ."""
     before = then.get("banks", {})
     for folder, digest in now.get("banks", {}).items():
         if before.get(folder, digest) != digest:

@@ -1,4 +1,4 @@
-"""Fits a policy to demonstrations of a skill: what `tpsrl clone` calls."""
+"""Behaviour cloning of a skill from demonstrations, as called by `tpsrl clone`."""
 
 import dataclasses
 import os
@@ -27,7 +27,7 @@ _VALIDATION_HOMES = 32
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CloneSettings:
-    """Everything that a cloning can be told."""
+    """Settings of `tpsrl clone`."""
 
     skill: str = config.option("", "name of the skill")
     demos: str = config.option("", "comma-separated folders of demonstrations")
@@ -105,7 +105,7 @@ class CloneSettings:
 
 
 def clone(settings: CloneSettings) -> Path:
-    """Trains a policy on demonstrations, and returns the folder that it is in.
+    """Trains a policy on demonstrations and returns its folder.
 
     Raises:
         UserError: a setting is not valid, or the folder holds another policy.
@@ -119,7 +119,7 @@ def clone(settings: CloneSettings) -> Path:
 
 
 def _clone(settings: CloneSettings, out: Path) -> None:
-    """Clones into a folder that is held."""
+    """Runs the cloning in a locked output folder."""
     for field, parts in (("rounds", settings.rounds + 1), ("validations", settings.validations)):
         if parts > settings.frames:
             raise UserError(
@@ -144,13 +144,13 @@ def _clone(settings: CloneSettings, out: Path) -> None:
     settings.preset.policy.check("preset.policy.")
     sizes.check_network(settings.preset.policy, side)
     spec = registry.get(settings.skill)
-    spec.make_demonstrator()  # refuses a skill that has none
+    spec.make_demonstrator()  # raises an error for a skill without a demonstrator
     if not settings.demos:
         raise UserError("demos: name a folder; `tpsrl demos SKILL` makes one")
     as_given = config.to_yaml(_whole(settings, out))
     if (out / FOLDER).exists() and not was_stopped(out):
         if _says(out / _CONFIG, as_given):
-            # Killed when all was done, the same command is to end well.
+            # The same command succeeds if it was killed after its work was done.
             progress.say(f"{out} holds this policy already; another out= clones again")
             return
         raise UserError(f"out: {out} holds a policy; choose another out")
@@ -171,7 +171,7 @@ def _clone(settings: CloneSettings, out: Path) -> None:
     init = None if settings.init is None else _init(settings.init, inputs)
     episodes = selecting.load(folders, inputs, left_out)
     say(f"{len(episodes):,} episodes, {sum(map(len, episodes)):,} frames")
-    # Only a policy that is there from the start can record episodes before it learns.
+    # Without demonstrations, the first DAgger round needs an initial policy to record episodes.
     if not episodes and not (settings.rounds and init is not None):
         raise UserError(f"demos: no episode of {settings.demos} ended as is wanted; see left_out")
     processes = settings.processes or machine.cores()
@@ -216,7 +216,7 @@ def _clone(settings: CloneSettings, out: Path) -> None:
 
 
 def _whole(settings: CloneSettings, out: Path) -> CloneSettings:
-    """The settings with whole paths, which mean the same from any folder."""
+    """Returns the settings with absolute paths, valid from any directory."""
     starts = settings.start_states
     return dataclasses.replace(
         settings,
@@ -228,12 +228,13 @@ def _whole(settings: CloneSettings, out: Path) -> CloneSettings:
 
 
 def _check_network(settings: CloneSettings) -> tuple[int, str]:
-    """Refuses a network that cannot be cloned; what `tpsrl.training.cameras.check` returns.
+    """Refuses a network that cannot be cloned; returns the values of
+    `tpsrl.training.cameras.check`.
 
     Raises:
-        UserError: it reads the value off the true state, which demonstrations do not have, or its
-            encoder is to stay as it begins and there is none to begin with, or it does not fit the
-            camera, or its observations are to be normalised.
+        UserError: the network has a critic of the true state, which demonstrations do not contain;
+            freezes an encoder without initial weights; does not fit the camera; or normalises
+            observations without initial weights.
     """
     policy = settings.preset.policy
     if policy.critic:
@@ -254,7 +255,7 @@ def _check_network(settings: CloneSettings) -> tuple[int, str]:
 
 
 def _says(path: Path, text: str) -> bool:
-    """Whether a file has this text."""
+    """Returns whether a file has exactly this text."""
     try:
         return files.plain(path).read_text(encoding="utf-8") == text
     except (OSError, ValueError):
@@ -262,11 +263,11 @@ def _says(path: Path, text: str) -> bool:
 
 
 def _init(path: str, inputs: "PolicyInputs") -> "Checkpoint":
-    """The checkpoint to begin with.
+    """Loads the checkpoint with the initial weights.
 
     Raises:
-        UserError: there is none, it is damaged, it is of another skill, sensors or camera, or its
-            value is read off the true state.
+        UserError: the checkpoint is missing or damaged, is of another skill, sensors or camera, or
+            has a critic of the true state.
     """
     from skills.policies import deployed
     from tpsrl.rl.run import checkpoint as checkpoints
@@ -289,7 +290,7 @@ def _init(path: str, inputs: "PolicyInputs") -> "Checkpoint":
 
 
 def _options(settings: CloneSettings) -> "EnvOptions":
-    """The homes of DAgger's rounds, and what the policy is shown in them.
+    """Returns the options of the environments of DAgger rounds and validations.
 
     Raises:
         UserError: an option is not valid.

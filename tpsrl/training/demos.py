@@ -1,4 +1,4 @@
-"""Records demonstrations of a skill: what `tpsrl demos` calls."""
+"""Recording of a skill's demonstrations, as called by `tpsrl demos`."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -16,15 +16,15 @@ from tpsrl.world.cameras import HEAD_DEPTH
 if TYPE_CHECKING:
     from skills.envs.options import EnvOptions
 
-_MOST_STEPS = 100_000  # of an episode, all of which are kept until it is over
+_MOST_STEPS = 100_000  # maximum steps of an episode, which is kept in memory until its end
 _MOST_STATES = 1000
-_JOB = 12  # episodes that a worker is given at a time
-_TRIED = 60  # and of those that a policy tries first
+_JOB = 12  # episodes of one task of a worker
+_TRIED = 60  # the same with `failed_by`, where few episodes are recorded
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DemosSettings:
-    """Everything that a recording can be told."""
+    """Settings of `tpsrl demos`."""
 
     skill: str = config.option("", "name of the skill")
     num: int = config.option(1000, "number of episodes", minimum=1, maximum=config.MOST_EPISODES)
@@ -105,10 +105,10 @@ class DemosSettings:
 
 
 def record(settings: DemosSettings) -> Path:
-    """Records demonstrations, however they end, and returns their folder.
+    """Records demonstrations, whatever their outcome, and returns their folder.
 
     Raises:
-        UserError: a setting is not valid, or the folder is there already.
+        UserError: a setting is not valid, or the folder exists already.
         RunError: a worker failed.
     """
     if settings.cameras is not None and not settings.camera:
@@ -132,16 +132,16 @@ def _record(settings: DemosSettings) -> Path:
     spec = registry.get(settings.skill)
     made: dict[str, Any] = dataclasses.asdict(settings)
     if settings.cameras is None:
-        del made["cameras"]  # as notes have it from before there were any
+        del made["cameras"]  # as in notes written before the setting existed
     if settings.agent == DEMONSTRATOR:
-        kind = type(spec.make_demonstrator())  # refuses a skill that has none
+        kind = type(spec.make_demonstrator())  # raises an error for a skill without a demonstrator
         made["demonstrator"] = f"{kind.__module__}:{kind.__name__}"
     options = env_options(settings)
     note = store.DemosNote.of(options.inputs.complete(), made)
     console = Console()
     path = files.user_path(settings.out or f"out/demos/{settings.skill}")
     if (path / store.NOTE).is_file() and store.read_note(path, "out").made == note.made:
-        # Killed when all was done, the same command is to end well.
+        # The same command succeeds if it was killed after its work was done.
         files.sweep_unfinished(path)
         _say(console, f"{path} holds these already; another out= records again")
         return path
@@ -161,7 +161,7 @@ def _record(settings: DemosSettings) -> Path:
 
 
 def _homes(options: "EnvOptions") -> dict[str, int]:
-    """The homes that states are of: how many objects they hold, and how many there are."""
+    """Returns the maximum and the drawn number of objects of the homes in the recorded states."""
     from skills import registry
 
     own = registry.get(options.skill).start_states().num_objects
@@ -173,7 +173,7 @@ def _say(console: Any, text: str) -> None:
 
 
 def recorded(settings: DemosSettings, options: "EnvOptions", console: Any) -> Iterator[list[Any]]:
-    """The recordings of all episodes, job by job in their order, with a progress bar.
+    """Yields the recordings of each job in the order of the jobs, with a progress bar.
 
     Raises:
         UserError, RunError: see `skills.starts.source.StartSource`; a worker failed.
@@ -206,16 +206,16 @@ def recorded(settings: DemosSettings, options: "EnvOptions", console: Any) -> It
             done += len(jobs[index].numbers)
             bar.update(done)
             kept[index] = sorted(recordings, key=lambda recording: recording.number)
-            while written in kept:  # in their order, whoever was the quickest
+            while written in kept:  # in the order of the jobs, not of their completion
                 yield kept.pop(written)
                 written += 1
 
 
 def _policy(settings: DemosSettings) -> Path | None:
-    """The file of `failed_by`.
+    """Returns the checkpoint named by `failed_by`.
 
     Raises:
-        UserError: there is none, or its policy looks at what is not recorded.
+        UserError: there is no such policy, or it uses a sensor that is not recorded.
     """
     if settings.failed_by is None:
         return None
@@ -240,7 +240,7 @@ def _policy(settings: DemosSettings) -> Path | None:
 
 
 def env_options(settings: DemosSettings) -> "EnvOptions":
-    """The homes in which it is recorded."""
+    """Returns the options of the environments to record in."""
     from skills.envs.options import EnvOptions, few_objects
 
     return EnvOptions.of(

@@ -1,4 +1,4 @@
-"""What a training takes over from a checkpoint: the policy (`init=`), or what sees (`encoder=`)."""
+"""Initial weights of a training from a checkpoint: the policy (`init=`) or encoder (`encoder=`)."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 
 def begun(settings: TrainingSettings, given: Mapping[str, Any]) -> TrainingSettings:
-    """The settings of a new training, with what the checkpoint that it begins with says.
+    """Returns the settings of a new training, adapted to the checkpoint of its initial weights.
 
     Args:
-        settings: of the training
-        given: by the user, by dotted key
+        settings: settings of the training
+        given: values given by the user, by dotted key
 
     Raises:
-        UserError: see `begin_with` and `see_with`; `init` and `encoder` are both given, or neither
-            and the encoder is to be frozen.
+        UserError: see `begin_with` and `see_with`; `init` and `encoder` are both given, or an
+            encoder is to be frozen without either.
     """
     if given.get("cameras") is not None and settings.cameras is None:
-        given = {**given, "depth": settings.depth}  # which says the same
+        given = {**given, "depth": settings.depth}  # equivalent to the given cameras
     stays = "frozen" if settings.frozen else "preset.policy.frozen_encoder"
     frozen = settings.frozen or settings.preset.policy.frozen_encoder
     if settings.init is None and settings.encoder is None:
@@ -50,20 +50,20 @@ def begun(settings: TrainingSettings, given: Mapping[str, Any]) -> TrainingSetti
 
 
 def begin_with(settings: TrainingSettings, path: str, given: Mapping[str, Any]) -> TrainingSettings:
-    """The settings of a training that begins with a checkpoint.
+    """Returns the settings of a training that starts from a checkpoint's policy.
 
-    The network is as `tpsrl.rl.run.warm_start.network` says, whatever the preset has. Camera,
-    delay and whether the base moves are the checkpoint's. So are the sensors, unless those of the
-    training are the checkpoint's and more, which `widened` makes it fit for.
+    The network is taken from `tpsrl.rl.run.warm_start.network`, whatever the preset has. Camera,
+    delay and base movement are those of the checkpoint. The sensors are too, unless the training's
+    sensors include them and more, to which `widened` adapts the checkpoint.
 
     Args:
-        settings: of the training
-        path: of the checkpoint, or of a training's folder
-        given: by the user, by dotted key
+        settings: settings of the training
+        path: a checkpoint, or the folder of a training
+        given: values given by the user, by dotted key
 
     Raises:
-        UserError: there is no such checkpoint, it is of another skill, or the user has asked for
-            something else than what it was made for; names the field.
+        UserError: there is no such checkpoint, it is of another skill, or the user has given
+            another value than the checkpoint's; names the field.
     """
     from tpsrl.rl.run import checkpoint as checkpoints
     from tpsrl.rl.run import warm_start
@@ -75,7 +75,7 @@ def begin_with(settings: TrainingSettings, path: str, given: Mapping[str, Any]) 
     _check_depth(made_for["cameras"], given, where, "init")
     for name, value in made_for.items():
         _agree(name, getattr(settings, name), value, given, where)
-    if made_for.get("depth", 0) is None:  # The encoder says that there is no camera.
+    if made_for.get("depth", 0) is None:  # The encoder `state` already implies no camera.
         del made_for["depth"]
     own = settings.preset.policy
     policy = warm_start.network(own, checkpoint)
@@ -87,19 +87,19 @@ def begin_with(settings: TrainingSettings, path: str, given: Mapping[str, Any]) 
 
 
 def see_with(settings: TrainingSettings, path: str, given: Mapping[str, Any]) -> TrainingSettings:
-    """The settings of a training that takes the encoder of a checkpoint, of whatever skill.
+    """Returns the settings of a training that uses the encoder of a checkpoint of any skill.
 
-    What looks at the camera's pictures, and their size, are the checkpoint's; all else is the
+    The encoder and the image size are those of the checkpoint; all other settings are the
     training's own.
 
     Args:
-        settings: of the training
-        path: of the checkpoint, or of a training's folder
-        given: by the user, by dotted key
+        settings: settings of the training
+        path: a checkpoint, or the folder of a training
+        given: values given by the user, by dotted key
 
     Raises:
-        UserError: there is no such checkpoint, it has no encoder, or the user has asked for another
-            one or for pictures of another size; names the field.
+        UserError: there is no such checkpoint, it has no encoder, or the user has given another
+            encoder or image size; names the field.
     """
     from tpsrl.rl.run import checkpoint as checkpoints
     from tpsrl.rl.run import warm_start
@@ -137,7 +137,7 @@ def see_with(settings: TrainingSettings, path: str, given: Mapping[str, Any]) ->
 
 
 def _pictures(spec: "EnvSpec") -> str | None:
-    """The pictures that a policy looks at as `cameras` has them; None for head depth alone."""
+    """Returns a policy's images in the form of `cameras`; None for at most head depth."""
     from tpsrl.rl.envs.pictures import pictures_of
     from tpsrl.world.cameras import HEAD_DEPTH
 
@@ -149,13 +149,13 @@ def _pictures(spec: "EnvSpec") -> str | None:
 
 
 def _check_depth(seen: str | None, given: Mapping[str, Any], where: Path, field: str) -> None:
-    """Refuses `depth` beside a checkpoint that looks at other pictures."""
+    """Refuses `depth` together with a checkpoint that uses other images."""
     if seen is not None and "depth" in given:
         raise UserError(f"{field}: {where} was made with cameras={seen}; leave depth out")
 
 
 def _agree(key: str, own: Any, theirs: Any, given: Mapping[str, Any], where: Path) -> None:
-    """Refuses what the user has asked for and the checkpoint was not made with."""
+    """Refuses a value given by the user that differs from the checkpoint's."""
     if key in given and own != theirs:
         raise UserError(f"{key}: {_said(own)}, but {where} was made with {_said(theirs)}")
 
@@ -163,7 +163,7 @@ def _agree(key: str, own: Any, theirs: Any, given: Mapping[str, Any], where: Pat
 def _made_for(
     settings: TrainingSettings, checkpoint: "Checkpoint", spec: "EnvSpec"
 ) -> dict[str, Any]:
-    """What a checkpoint's policy needs of its environments, as settings of a training."""
+    """Returns the settings of a training that a checkpoint's policy requires."""
     import numpy as np
 
     from skills import registry
@@ -185,7 +185,7 @@ def _made_for(
             f"init: the sensors of {where} are neither of {', '.join(CHOICES)}, but "
             f"{', '.join(inputs.sensors)}"
         )
-    # Where both choices are the same, either that is asked for fits.
+    # Several choices may have the same sensors; then the one given by the user is kept.
     found: dict[str, Any] = {"delay": deploy.delay, "height_map": inputs.height_map}
     found["sensors"] = settings.sensors if settings.sensors in fit else fit[0]
     found["cameras"] = cameras.of_inputs(inputs)
@@ -200,10 +200,10 @@ def _made_for(
 
 
 def widened(checkpoint: "Checkpoint", settings: TrainingSettings) -> "Checkpoint":
-    """The checkpoint that a training begins with, made fit for the sensors of the training.
+    """Adapts the checkpoint with the initial weights to the sensors of the training.
 
     Raises:
-        UserError: the checkpoint does not say what it is shown.
+        UserError: the checkpoint does not record its inputs.
     """
     import numpy as np
 
@@ -219,14 +219,14 @@ def widened(checkpoint: "Checkpoint", settings: TrainingSettings) -> "Checkpoint
     columns = {"state": wide.places(narrow)}
     sizes = {"state": wide.size}
     if spec.observations.get(CRITIC) == (narrow.size + 1,):
-        # The critic of a teacher reads the same sensors, and last of all the time that is left.
+        # The critic of a teacher reads the same sensors, followed by the remaining time.
         columns[CRITIC] = np.append(columns["state"], wide.size)
         sizes[CRITIC] = wide.size + 1
     return warm_start.widened(checkpoint, columns, sizes)
 
 
 def _said(value: Any) -> str:
-    """A value as the command line has it."""
+    """Formats a value as on the command line."""
     return (
         str(value).lower() if isinstance(value, bool) else "none" if value is None else f"{value}"
     )

@@ -1,4 +1,4 @@
-"""torchrun for the ranks of one machine, which says in a line what torchrun says in a traceback.
+"""torchrun for the ranks of one machine, with one-line errors instead of torchrun's tracebacks.
 
 python -m tpsrl.training.launch ARGUMENTS OF TORCHRUN
 """
@@ -14,16 +14,19 @@ from typing import Any
 
 from tpsrl.runtime.processes import STARTER, Terminated, end_with_starter, ending_in_order
 
-_REFUSED = 2  # exit code of a rank whose input is not good, and would not be the next time
+_REFUSED = 2  # exit code of a rank with bad input, for which a restart is useless
 
 
 def main() -> int:
-    """Runs it; 143 or 130 when it was told to end, otherwise the code of the rank that failed."""
+    """Runs torchrun and returns the exit code.
+
+    The exit code is 143 or 130 after a signal, otherwise that of the first failed rank, or 0.
+    """
     end_with_starter(signal.SIGTERM)
     os.environ[STARTER] = str(os.getpid())
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # as torchrun would, with a page about it
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # torchrun's default, without its long warning
     try:
-        with ending_in_order():  # until torchrun has handlers of its own
+        with ending_in_order():  # until torchrun installs its signal handlers
             return _run()
     except Terminated:
         return told_to_end(signal.SIGTERM)
@@ -36,7 +39,7 @@ def _run() -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import main as torchrun
 
-    # It warns of every signal that it passes on, and says of a rank what that has said itself.
+    # torchrun warns of every forwarded signal, and repeats errors that the ranks have printed.
     for name in ("agent.server.api", "multiprocessing.api"):
         log = logging.getLogger(f"torch.distributed.elastic.{name}")
         log.setLevel(logging.ERROR)
@@ -46,7 +49,7 @@ def _run() -> int:
         torchrun(sys.argv[1:])
     except SignalException as ended:
         return told_to_end(ended.sigval)
-    except ChildFailedError as failed:  # that rank has said why
+    except ChildFailedError as failed:  # the rank has printed the reason
         rank, failure = failed.get_first_failure()
         code = failure.exitcode
         if code < 0:
@@ -57,7 +60,7 @@ def _run() -> int:
 
 
 def told_to_end(number: int) -> int:
-    """Says that a signal has ended it; the exit code."""
+    """Prints that a signal has ended the run, and returns the exit code."""
     name = "interrupted" if number == signal.SIGINT else "terminated"
     print(f"tpsrl: {name}", file=sys.stderr)
     return 128 + number
@@ -68,7 +71,7 @@ def _ended(code: int) -> str:
 
 
 def _mend_agent() -> None:
-    """Has torchrun end all ranks that it starts, and start none anew that has refused its input."""
+    """Makes torchrun end all ranks that it starts, and not restart those that refused input."""
     from torch.distributed.elastic.agent.server import local_elastic_agent
     from torch.distributed.launcher import api
 
@@ -92,9 +95,10 @@ def _mend_agent() -> None:
 
 @contextlib.contextmanager
 def _told_afterwards() -> Iterator[None]:
-    """Raises at the end what signals have told torchrun inside, where it starts its ranks.
+    """Delays the signals that reach torchrun while it starts its ranks to the end of the block.
 
-    It knows them when all are there; told before, it would end without those that are.
+    torchrun registers the ranks only when all are started. A signal before that would end torchrun,
+    but not the ranks started so far.
     """
     from torch.distributed.elastic.multiprocessing import api
 

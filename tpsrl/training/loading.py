@@ -1,4 +1,4 @@
-"""Settings of trainings from what was given, or from an earlier training."""
+"""Loads the settings of a training from given values, or from an earlier training."""
 
 import dataclasses
 import os
@@ -15,14 +15,14 @@ from tpsrl.training import cameras, fine_tuning, ranks
 from tpsrl.training.settings import DistillSettings, TrainingSettings
 
 CONFIG, LATEST = "config.yaml", "checkpoints/latest.safetensors"
-_ONCE = ("out", "init", "encoder")  # what a training is told only when it begins
-_AUTO = "auto"  # of `resume`
+_ONCE = ("out", "init", "encoder")  # settings that only a new training accepts
+_AUTO = "auto"  # value of `resume`
 
 SkillNamed = TypeVar("SkillNamed")
 
 
 def of_skill(schema: type[SkillNamed], values: Mapping[str, Any]) -> SkillNamed:
-    """Settings with a field `skill` that names one.
+    """Loads settings and checks that their field `skill` names a skill.
 
     Raises:
         UserError: a setting is not valid.
@@ -33,10 +33,10 @@ def of_skill(schema: type[SkillNamed], values: Mapping[str, Any]) -> SkillNamed:
 
 
 def distillation(values: Mapping[str, Any]) -> TrainingSettings:
-    """See `training`.
+    """Loads the settings of a distillation; see `training`.
 
     Raises:
-        UserError: see there.
+        UserError: see `training`.
     """
     if "out" not in values and "resume" not in values:
         values = {**values, "out": f"out/distill/{values.get('skill', '')}"}
@@ -46,15 +46,15 @@ def distillation(values: Mapping[str, Any]) -> TrainingSettings:
 def training(
     values: Mapping[str, Any], schema: type[TrainingSettings] = TrainingSettings
 ) -> TrainingSettings:
-    """The settings of a new training, or with `resume` those of an earlier one, changed.
+    """Loads the settings of a new training, or with `resume` those of an earlier one, changed.
 
     Args:
-        values: by dotted key
-        schema: has the defaults of a new one
+        values: values by dotted key
+        schema: dataclass with the defaults of a new training
 
     Raises:
-        UserError: a setting is not valid, the folder is none of a training, or of another skill,
-            or what it is to begin with does not fit.
+        UserError: a setting is not valid, the folder holds no training or one of another skill, or
+            the initial weights do not fit.
     """
     values = resumed(values)
     folder = values.get("resume")
@@ -71,7 +71,7 @@ def training(
     for name in ("init", "encoder"):
         if name in values:
             raise UserError(f"{name}: {folder} has weights of its own; leave {name} out, or resume")
-    # `starts` is the same as `start_states`, which is what was kept.
+    # `starts` is an alias of `start_states`, which config.yaml contains.
     renamed = {"start_states" if key == "starts" else key: values[key] for key in values}
     settings = config.load(schema, renamed, path)
     own = config.load(schema, {}, path)
@@ -84,10 +84,10 @@ def training(
 
 
 def resumed(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What was asked for, where `resume=auto` is the folder, or nothing if that has no training.
+    """Returns `values` with `resume=auto` replaced by the folder, or removed if it has no training.
 
-    Ranks that were started anew go on with what they have saved, whatever they were told at first;
-    with that of another job they do not.
+    Restarted ranks resume from the training in `out`, whatever the original command was, if the
+    training belongs to their job.
     """
     job = "" if "resume" in values else ranks.restarted()
     if values.get("resume") != _AUTO and not job:
@@ -101,13 +101,13 @@ def resumed(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _same(out: str, folder: str) -> bool:
-    """Whether two paths are of one folder."""
+    """Returns whether two paths lead to one folder."""
     one, other = files.user_path(out), files.user_path(folder, "resume")
     return os.path.realpath(one) == os.path.realpath(other)
 
 
 def _is_of(job: str, folder: Path) -> bool:
-    """Whether a training was begun, or last gone on with, by this job."""
+    """Returns whether a training was last started or resumed by this job."""
     try:
         with (folder / CONFIG).open(encoding="utf-8", errors="replace") as file:
             return any(line.rstrip("\n") == f"# {job}" for line in file)

@@ -1,9 +1,9 @@
-"""Rounds of training in the states in which a chain of skills hands over to each of them.
+"""Rounds of training from the states in which a chain of skills hands over to each skill.
 
-A round evaluates the chain, records the states in which its skills begin, and trains a skill from
-these by its teacher. A new policy is kept if it succeeds more often from such states in validation
-apartments. Every step is a command of its own, which is printed, and whose results are not made
-again when the rounds are continued.
+A round evaluates the chain, records the states in which its skills begin, and distils a teacher
+into a skill from these states. A new policy is kept if its success from such states in validation
+apartments is higher than before. Every step is a separate command, which is printed, and finished
+steps are not repeated when the rounds are resumed.
 """
 
 import collections
@@ -25,17 +25,17 @@ from tpsrl.errors import RunError, UserError, unknown
 from tpsrl.runtime import files
 
 _REPORT, _INDEX = "report.json", "index.json"
-_RESERVED = ",:@"  # have a meaning in start states
-_VALIDATED = 8  # episodes; which policy is better is found by exit states
-_RECORDED, _CHAIN = 5000, 6000  # added to the seed of recorded and of evaluated episodes
-_MOST_YAML = 2**20  # bytes
+_RESERVED = ",:@"  # separators in the syntax of start states
+_VALIDATED = 8  # validation episodes; policies are compared by success from exit states instead
+_RECORDED, _CHAIN = 5000, 6000  # seed offsets of recorded and evaluated episodes
+_MOST_YAML = 2**20  # maximum bytes
 _CONFIG, _RESULT = "config.yaml", "polish.json"
-_FREE = ("out", "processes", "rounds")  # may be others when the rounds are continued
+_FREE = ("out", "processes", "rounds")  # settings that may change when the rounds are resumed
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PolishSettings:
-    """The settings of `tpsrl polish`."""
+    """Settings of `tpsrl polish`."""
 
     scenario: Any = config.option(None, "scenario; several may be named")
     train: str = config.option(
@@ -84,7 +84,7 @@ class PolishSettings:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SkillGain:
-    """One training: handoff tax, and success from exit states before and after it."""
+    """Result of one training: handoff tax, and success from exit states before and after it."""
 
     skill: str
     tax: float | None
@@ -93,15 +93,15 @@ class SkillGain:
 
     @property
     def kept(self) -> bool:
-        """Whether the new policy succeeds more often."""
+        """Whether the new policy has the higher success."""
         return self.after > self.before
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PolishRound:
-    """Success of the chain by scenario before a round, and what was trained in it.
+    """Success of the chain by scenario before a round, and the trainings of the round.
 
-    `predicted` is the success that the trainings of the round lead to expect.
+    `predicted` is the success by scenario that is expected after the trainings.
     """
 
     success: Mapping[str, float]
@@ -110,7 +110,7 @@ class PolishRound:
 
 
 def check(settings: PolishSettings) -> None:
-    """Refuses settings that would fail after hours.
+    """Checks settings whose errors would otherwise appear only after hours.
 
     Raises:
         UserError: names the setting.
@@ -130,19 +130,19 @@ def check(settings: PolishSettings) -> None:
 
 
 def named_skills(settings: PolishSettings) -> list[str]:
-    """The skills that `train` names."""
+    """Returns the skills named by `train`."""
     return [name.strip() for name in settings.train.split(",") if name.strip()]
 
 
 def polish(settings: PolishSettings) -> list[PolishRound]:
-    """Runs the rounds, or continues them; writes `polish.json` and the policies into `out`.
+    """Runs or resumes the rounds; writes `polish.json` and the policies into `out`.
 
     Returns:
-        The rounds, and behind them one without trainings, which has the success at the end.
+        The rounds, followed by one without trainings that has the final success.
 
     Raises:
         UserError: a setting is not valid, or no skill can be trained.
-        RunError: a command failed; the same call continues.
+        RunError: a command failed; the same call resumes the rounds.
     """
     check(settings)
     out = files.check_writable(settings.out)
@@ -163,7 +163,7 @@ def polish(settings: PolishSettings) -> list[PolishRound]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Round:
-    """A round in its folder, with the policies that it begins with."""
+    """One round in its folder, with the policies at its beginning."""
 
     settings: PolishSettings
     folder: Path
@@ -179,11 +179,11 @@ class _Round:
         return PolishRound(_successes(reports), expected, results)
 
     def success(self) -> dict[str, float]:
-        """Success of the chain in each scenario."""
+        """Returns the success of the chain in each scenario."""
         return _successes(self.reports())
 
     def reports(self) -> dict[str, dict[str, Any]]:
-        """The evaluation of the chain in each scenario."""
+        """Evaluates the chain in each scenario, and returns the reports by scenario."""
         settings, found = self.settings, {}
         for scenario in settings.scenario:
             out = self.folder / "chain" / scenario
@@ -244,7 +244,7 @@ class _Round:
         return SkillGain(skill, tax, before, after)
 
     def _from_exit_states(self, skill: str, name: str, policy: str) -> float:
-        """Success from the exit states in validation apartments."""
+        """Returns a policy's success from the exit states in validation apartments."""
         out = self.folder / name / skill
         counts = begins(self.folder / "val", skill)
         states = start_states(counts, 1.0)
@@ -267,7 +267,7 @@ class _Round:
                 yield f"skills.{skill}={policy}"
 
     def _call(self, *words: str, processes: bool = True, out: Path | None = None) -> None:
-        """Runs a command of tpsrl, and prints it."""
+        """Prints a command of tpsrl and runs it."""
         more = [f"processes={self.settings.processes}"] if processes else []
         more += [f"out={out}"] if out is not None else []
         run_command([*words, *more])
@@ -278,10 +278,10 @@ def _successes(reports: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
 
 
 def run_command(words: Sequence[str]) -> None:
-    """Runs `tpsrl WORDS` in a process of its own.
+    """Runs `tpsrl WORDS` in a separate process.
 
     Raises:
-        RunError: it failed.
+        RunError: the command failed.
     """
     print(f"$ tpsrl {' '.join(words)}", flush=True)
     code = subprocess.run([sys.executable, "-m", "tpsrl", *words], check=False).returncode
@@ -291,7 +291,7 @@ def run_command(words: Sequence[str]) -> None:
 
 
 def handoff_taxes(reports: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """The mean handoff tax of each skill over the rows of the handoff matrices, weighted by n."""
+    """Returns each skill's mean handoff tax over the rows of handoff matrices, weighted by n."""
     sums: dict[str, list[float]] = collections.defaultdict(lambda: [0.0, 0.0])
     for report in reports:
         for row in report.get("handoff_matrix") or ():
@@ -302,10 +302,10 @@ def handoff_taxes(reports: Iterable[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def predicted(report: Mapping[str, Any], results: Iterable[SkillGain]) -> float:
-    """Success of a scenario when every run of a kept skill succeeds as much more often.
+    """Returns the success of a scenario expected with the kept policies.
 
-    A chain succeeds if all its stages do, so success is multiplied by the ratio of the skill's
-    success from exit states, once for each stage of the skill that episodes of full success pass.
+    A chain succeeds if all its stages do. So success is multiplied by the ratio of the skill's
+    success from exit states after and before the training, once for each stage of the skill.
     """
     stages = collections.Counter(row["skill"] for row in report["stages"])
     success = float(report["success"]["mean"])
@@ -316,10 +316,10 @@ def predicted(report: Mapping[str, Any], results: Iterable[SkillGain]) -> float:
 
 
 def begins(folder: Path, skill: str) -> dict[str, int]:
-    """The parts of banks in a folder, a bank for each scenario, in which a skill begins.
+    """Counts the states in which a skill begins, in the banks of a folder (one per scenario).
 
     Returns:
-        The number of its states by `SCENARIO's bank/PREVIOUS SKILL`.
+        The number of states by path of a bank's part, `BANK/PREVIOUS SKILL`.
     """
     found = {}
     for index in sorted(folder.glob(f"*/*/{_INDEX}")):
@@ -330,10 +330,10 @@ def begins(folder: Path, skill: str) -> dict[str, int]:
 
 
 def start_states(counts: Mapping[str, int], share: float) -> str | None:
-    """The value of `start_states` that draws a share from banks in proportion to their states.
+    """Returns a value of `start_states` that draws `share` from banks, by their number of states.
 
-    What is left is halved between the skill's own start states and those in rearranged apartments.
-    None where the banks have no state.
+    The rest is divided equally between the skill's own start states and those in rearranged
+    apartments. Returns None if the banks have no state.
     """
     total = sum(counts.values())
     if not total:
@@ -345,7 +345,7 @@ def start_states(counts: Mapping[str, int], share: float) -> str | None:
 
 
 def table(rounds: Sequence[PolishRound]) -> str:
-    """The rounds as two tables in Markdown."""
+    """Formats the rounds as two tables in Markdown."""
     lines = ["| round | scenario | success | predicted | measured |", "|---|---|---|---|---|"]
     for number, (one, after) in enumerate(itertools.pairwise(rounds), 1):
         for name, success in one.success.items():
@@ -371,7 +371,7 @@ def _exported(folder: Path, skill: str) -> Path:
 
 
 def _init(skill: str, policy: str) -> str:
-    """The file or folder of a policy that `init` takes."""
+    """Returns the file or folder of a policy, as a value of `init`."""
     return str(pretrained.find(skill)) if policy == pretrained.WORD else policy
 
 
@@ -381,10 +381,10 @@ def _check_teacher(settings: PolishSettings, skill: str) -> None:
 
 
 def _check_same(settings: PolishSettings, path: Path) -> None:
-    """Writes the settings, or holds them against those of the rounds that are continued.
+    """Writes the settings, or compares them with those of the rounds to resume.
 
     Raises:
-        UserError: they are others; names the first key.
+        UserError: a setting differs; names the first one.
     """
     values = dataclasses.asdict(settings)
     values |= {"scenario": list(settings.scenario)}

@@ -1,4 +1,4 @@
-"""The ranks of a training: the job that this process is part of, and how one is begun."""
+"""Ranks of a training: detection of the current job, and start of ranks on one machine."""
 
 import contextlib
 import os
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from tpsrl.rl.distributed.group import Group, RankPlace
     from tpsrl.rl.envs.vec_env import Json
 
-_PATIENCE_S = 2.0  # until the ranks that have not come are spoken of
-_RESTARTS = 3  # of all ranks after one has died, of a job that is begun here
+_PATIENCE_S = 2.0  # time before a rank prints that it waits for others
+_RESTARTS = 3  # maximum restarts of all ranks after the death of a rank
 
 Prepared = TypeVar("Prepared")
 
 
 class RankWatch(contextlib.AbstractContextManager["RankWatch"]):
-    """Of a rank beside rank 0, which shows the training's course: only what it says itself."""
+    """Watcher of ranks other than 0: prints only messages, while rank 0 shows the progress."""
 
     def __init__(self, rank: int) -> None:
         self._rank = rank
@@ -49,7 +49,7 @@ class RankWatch(contextlib.AbstractContextManager["RankWatch"]):
 
 
 def in_job() -> bool:
-    """Whether torchrun or srun has started this process as one of several.
+    """Returns whether torchrun or srun has started this process as one of several.
 
     Raises:
         UserError: see `tpsrl.rl.distributed.slurm.variables`.
@@ -58,18 +58,18 @@ def in_job() -> bool:
 
 
 def jobs() -> list[str]:
-    """What the jobs that this process is part of are called."""
+    """Returns the kinds and ids of the jobs that this process is part of."""
     named = {"torchrun": "TORCHELASTIC_RUN_ID", "slurm": "SLURM_JOB_ID"}
     return [f"{kind} {os.environ[name]}" for kind, name in named.items() if os.environ.get(name)]
 
 
 def restarted() -> str:
-    """The one of `jobs` that has begun this before; "" where none has.
+    """Returns the job of `jobs` that was restarted, or "".
 
-    That is torchrun, until a rank died, or a job that SLURM has put back.
+    torchrun restarts the ranks after the death of one; SLURM requeues a job.
 
     Raises:
-        UserError: a variable that says so is no number.
+        UserError: a variable of a job is not an integer.
     """
     restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT") or "0"
     if not (restarts.isascii() and restarts.isdigit()):
@@ -79,9 +79,9 @@ def restarted() -> str:
 
 
 def begin(settings: TrainingSettings) -> int:
-    """Starts the ranks of a training on this machine, and waits for their end; the exit code.
+    """Starts the ranks of a training on this machine, waits for them, and returns the exit code.
 
-    They are told of SIGTERM and Ctrl-C, and end when this process does.
+    SIGTERM and Ctrl-C are passed on to the ranks, which also end when this process ends.
     """
     launcher = ["-m", "tpsrl.training.launch", "--standalone", f"--nproc-per-node={settings.ranks}"]
     launcher += [f"--max-restarts={_RESTARTS}", "-m", *words_of(settings)]
@@ -89,16 +89,16 @@ def begin(settings: TrainingSettings) -> int:
     process = subprocess.Popen(
         [sys.executable, *launcher],
         env=os.environ | {STARTER: str(os.getpid())},
-        start_new_session=True,  # a terminal's Ctrl-C comes to it once, from here
+        start_new_session=True,  # so that it receives Ctrl-C only once, through `_passing_on`
     )
     with _passing_on(process):
         code = process.wait()
-    # Where a signal has ended it before it could, that is said here.
+    # If the launcher was killed by a signal, it could not print the reason itself.
     return code if code >= 0 else launch.told_to_end(-code)
 
 
 def words_of(settings: TrainingSettings) -> list[str]:
-    """The command line that trains with these settings."""
+    """Returns the words of the command line that trains with these settings."""
     from eval.running.command import command_line
 
     verb = "distill" if isinstance(settings, DistillSettings) else "train"
@@ -107,7 +107,7 @@ def words_of(settings: TrainingSettings) -> list[str]:
 
 @contextlib.contextmanager
 def _passing_on(process: "subprocess.Popen[bytes]") -> Iterator[None]:
-    """Signals that would end this process go to another one, which says what came of it."""
+    """Forwards SIGTERM and Ctrl-C to another process, which reports them."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -125,7 +125,7 @@ def _passing_on(process: "subprocess.Popen[bytes]") -> Iterator[None]:
 
 @contextlib.contextmanager
 def joined(device: "torch.device") -> Iterator["Group"]:
-    """The group that this process is in, which it leaves at the end.
+    """Yields the group of ranks of this process, and leaves the group at the end.
 
     Raises:
         UserError, RunError: see `tpsrl.rl.distributed.group.join`.
@@ -142,7 +142,7 @@ def joined(device: "torch.device") -> Iterator["Group"]:
 
 @contextlib.contextmanager
 def _saying_who_is_waited_for(place: "RankPlace") -> Iterator[None]:
-    """Says so if it takes long."""
+    """Prints a line if joining the group of ranks takes long."""
     job = slurm.variables(os.environ)
     where = f"{job.get('MASTER_ADDR')}:{job.get('MASTER_PORT')}"
     text = f"rank {place.rank}: waiting for all {place.size} ranks at {where}"
@@ -151,10 +151,10 @@ def _saying_who_is_waited_for(place: "RankPlace") -> Iterator[None]:
 
 
 def end(code: int) -> NoReturn:
-    """Ends the process of a rank that has left its group and closed all that it had open.
+    """Ends the process of a rank that has left its group and closed all files.
 
-    In the usual way of ending, threads of torch.distributed that are still there now and then abort
-    the process, which a launcher takes for a rank that has died.
+    A normal exit is sometimes aborted by remaining threads of torch.distributed, which a launcher
+    takes for the death of the rank.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -162,11 +162,11 @@ def end(code: int) -> NoReturn:
 
 
 def device_of(choice: str) -> "torch.device":
-    """The device of this rank: `auto` is a GPU where there is one.
+    """Returns the device of this rank; `auto` is a GPU if there is one.
 
     Raises:
-        UserError: there is no GPU, or not one for each rank on this machine, or what the
-            environment says of the ranks does not fit together.
+        UserError: there is no GPU, or fewer than ranks on this machine, or the environment
+            variables of the ranks are inconsistent.
     """
     import torch
 
@@ -188,7 +188,7 @@ def device_of(choice: str) -> "torch.device":
 
 
 def in_turn(group: "Group", make: Callable[[], Prepared]) -> Prepared:
-    """What rank 0 makes first, then the others, who find what it has put into the cache."""
+    """Calls `make` on rank 0 first, then on the others, which find its results in the cache."""
     if group.rank > 0:
         group.gather(None)
     made = make()

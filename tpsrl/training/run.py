@@ -1,4 +1,4 @@
-"""Trains a skill: what `tpsrl train` and `tpsrl distill` call."""
+"""Training of a skill, as called by `tpsrl train` and `tpsrl distill`."""
 
 import contextlib
 import dataclasses
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from tpsrl.rl.distributed.group import Group
     from tpsrl.rl.run.checkpoint import Checkpoint
 
-_RUNS, _STATES = "runs", 12  # the folder of recorded runs, and states of each
+_RUNS, _STATES = "runs", 12  # folder of recorded runs, and number of states kept of each
 
 
 def train(settings: TrainingSettings) -> int:
-    """Trains; 0 when all steps are done, 128 and the signal's number when it was stopped."""
+    """Runs a training; returns 0 when all steps are done, 128 + signal number when stopped."""
     from tpsrl.rl.run import sizes
 
     settings = _with_runs(checks.checked(settings))
     if settings.ranks > 1 and not ranks.in_job():
-        with locks.hold(Path(str(settings.out))):  # or the ranks would say so, each of them
+        with locks.hold(Path(str(settings.out))):  # one error here instead of one from each rank
             sizes.check_ranks(settings.ranks)
             _beginning(settings)
             ranks.device_of(settings.device)
@@ -48,11 +48,11 @@ def train(settings: TrainingSettings) -> int:
 
 
 def _with_runs(settings: TrainingSettings) -> TrainingSettings:
-    """Settings whose starts are within runs of the scripted skill, recorded now, if it is asked so.
+    """Records runs of the scripted skill, if `preset.along` is set, and adds them as start states.
 
     Raises:
-        UserError: the skill has no scripted version, or this is one of several ranks, which would
-            all record.
+        UserError: the skill has no scripted version, or this process is one of several ranks, which
+            would all record.
     """
     count, resumed = settings.preset.along, settings.resume is not None
     if not count or resumed or settings.start_states is not None:
@@ -92,7 +92,7 @@ def _with_runs(settings: TrainingSettings) -> TrainingSettings:
 
 
 def _train(settings: TrainingSettings, group: "Group") -> int:
-    """What one rank does of it."""
+    """Runs the part of one rank."""
     from rich.console import Console
 
     console, out = Console(), Path(str(settings.out))
@@ -154,7 +154,7 @@ def _train(settings: TrainingSettings, group: "Group") -> int:
 
 
 def _beginning(settings: TrainingSettings) -> "Checkpoint | None":
-    """What a training goes on from, if it does; refuses what cannot be begun or gone on with."""
+    """Returns the checkpoint to resume, or None; refuses a folder that cannot be used for this."""
     from tpsrl.rl.run import metrics
     from tpsrl.rl.run.checkpoint import BEST, FOLDER
     from tpsrl.rl.run.curves import CURVE
@@ -174,13 +174,13 @@ def _beginning(settings: TrainingSettings) -> "Checkpoint | None":
         given = str(settings.delay).lower()
         raise UserError(f"delay: {given}, but the training has been begun otherwise; leave it out")
     if (out / metrics.METRICS).is_file():
-        for _ in metrics.read(out):  # refuses what is none
+        for _ in metrics.read(out):  # raises an error for an invalid file
             pass
     return checkpoint
 
 
 def _forget(out: Path) -> None:
-    """Removes what a training has written that was refused before it had learned anything."""
+    """Removes the files of a training that was refused before its first update."""
     from tpsrl.rl.run.curves import CURVE
     from tpsrl.rl.run.loggers import TENSORBOARD
     from tpsrl.rl.run.metrics import METRICS
@@ -191,10 +191,10 @@ def _forget(out: Path) -> None:
 
 
 def holds_training(out: Path) -> bool:
-    """Whether a folder has checkpoints that a new training there would replace.
+    """Returns whether a folder has checkpoints that a new training would overwrite.
 
-    One that was killed before its first checkpoint has at most a policy that a validation chose,
-    and begins anew.
+    A training that was killed before its first checkpoint has at most the best policy of a
+    validation, and starts from the beginning.
     """
     from tpsrl.rl.run import checkpoint as checkpoints
     from tpsrl.rl.run.metrics import METRICS
@@ -205,7 +205,7 @@ def holds_training(out: Path) -> bool:
 
 
 def _weights(settings: TrainingSettings) -> "Checkpoint | None":
-    """What a new training's weights are taken from."""
+    """Returns the checkpoint with the initial weights of a new training, or None."""
     from tpsrl.rl.run import checkpoint as checkpoints
     from tpsrl.rl.run import warm_start
 
@@ -218,7 +218,7 @@ def _weights(settings: TrainingSettings) -> "Checkpoint | None":
 
 
 def _start(num_envs: int, processes: int, count: int) -> str:
-    """What is started, for people."""
+    """Describes the environments and workers that are started."""
     where = f"in {processes} workers" if processes > 1 else "in one worker"
     where = where if processes else "in this process"
     each = f" on each of {count} ranks" if count > 1 else ""
@@ -226,16 +226,16 @@ def _start(num_envs: int, processes: int, count: int) -> str:
 
 
 def _heading(settings: TrainingSettings) -> str:
-    """What is to be trained; it comes before the seconds that loading takes."""
+    """Describes the training; printed before the imports, which take seconds."""
     preset = settings.preset
     verb = "going on with" if settings.resume else "training"
     return f"{verb} {settings.skill} for {preset.steps:,} steps, preset {preset.name}; loading"
 
 
 def set_up(preset: TrainSettings, processes: int | None, threads: int, ranks: int = 1) -> int:
-    """Makes this process ready to learn; how many workers it has.
+    """Prepares this process for learning and returns its number of environment workers.
 
-    It shares the cores with the others of so many `ranks` on this machine.
+    The cores are divided among `ranks` processes on this machine.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""What a training can be told."""
+"""Settings of trainings and distillations."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -13,13 +13,13 @@ from tpsrl.sim.engines import EngineName
 from tpsrl.sim.habitat.settings import HabitatSettings
 from tpsrl.training import cameras
 
-# By the best of many validations a checkpoint is chosen, so what is reported of it has to be
-# measured on other episodes: those of the seeds that evaluations have, 0 unless told otherwise.
+# The best checkpoint is chosen by its validations. Its reported success must therefore be measured
+# on other episodes, so validations use another seed than evaluations, whose default seed is 0.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TrainingSettings:
-    """Everything that a training can be told."""
+    """Settings of `tpsrl train`."""
 
     skill: str = config.option("", "name of the skill")
     preset: TrainSettings = config.preset(
@@ -54,6 +54,20 @@ class TrainingSettings:
         "treat a timeout as termination; false: truncate the episode and bootstrap the value",
     )
     delay: bool = config.option(False, "act on the previous observation, as in the VER paper")
+    colour_jitter: float = config.option(
+        0.0,
+        "largest relative change of brightness, contrast and colour channels in each training "
+        "episode; needs a colour camera",
+        minimum=0.0,
+        maximum=1.0,
+    )
+    colour_noise: float = config.option(
+        0.0,
+        "standard deviation of the noise of colour pictures in training, as a share of the largest "
+        "value; needs a colour camera",
+        minimum=0.0,
+        maximum=1.0,
+    )
     start_states: str | None = config.option(
         None,
         "start states: own (default), bank:DIR/SKILL, along:DIR, rearranged, a mixture such as "
@@ -144,15 +158,15 @@ class TrainingSettings:
 
     @staticmethod
     def of_earlier(entries: dict[str, Any]) -> dict[str, Any]:
-        """The entries of a config.yaml; earlier versions wrote `task` as KEY:VALUE,KEY:VALUE.
+        """Converts a config.yaml of an earlier version, with `task` as KEY:VALUE,KEY:VALUE.
 
         Raises:
-            ValueError: a value of it is no number.
+            ValueError: a value of `task` is not a number.
         """
         entries, preset = dict(entries), entries.get("preset")
         if "task" in entries:
             own = _of_text(entries["task"])
-            # SKILL.KEY, which only a preset has now, is of the skill that is trained, or of none.
+            # Only presets may have SKILL.KEY now. Here, entries of other skills have no effect.
             of_one = own.get(str(entries.get("skill")), {})
             own = {key: value for key, value in own.items() if not isinstance(value, dict)}
             entries["task"] = own | (of_one if isinstance(of_one, dict) else {})
@@ -163,7 +177,7 @@ class TrainingSettings:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DistillSettings(TrainingSettings):
-    """Everything that a distillation can be told."""
+    """Settings of `tpsrl distill`."""
 
     preset: TrainSettings = config.preset(
         "train",
@@ -175,10 +189,10 @@ class DistillSettings(TrainingSettings):
 
 
 def _of_text(task: Any) -> dict[str, Any]:
-    """`task` as earlier versions recorded it, a text such as "force:0.1,place.drop:5".
+    """Parses `task` as earlier versions wrote it, a text such as "force:0.1,place.drop:5".
 
     Raises:
-        ValueError: a value is no number.
+        ValueError: a value is not a number.
     """
     if isinstance(task, Mapping):
         return dict(task)
@@ -192,5 +206,5 @@ def _of_text(task: Any) -> dict[str, Any]:
 
 
 def _plain(value: float) -> float:
-    """A number without a fraction as an integer."""
+    """Converts a float without a fraction to an integer."""
     return int(value) if value.is_integer() else value

@@ -1,4 +1,4 @@
-"""What a training is in: environments, held-out ones, and demonstrations."""
+"""Environments, validation, demonstrations and teacher of a training."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -12,24 +12,26 @@ from tpsrl.training.settings import TrainingSettings
 if TYPE_CHECKING:
     from skills.core.inputs import PolicyInputs
     from skills.envs.options import EnvOptions
+    from tpsrl.rl.envs.vec_env import VecEnvFactory
     from tpsrl.rl.learning.teaching import Teacher
     from tpsrl.rl.run.settings import TrainSettings
 
 
 def make(settings: TrainingSettings, rank: int = 0) -> tuple[Any, Any, Any]:
-    """What a policy is trained in, as `tpsrl.rl.run.trainer.TrainTask`, and what it imitates.
+    """Returns the training's `tpsrl.rl.run.trainer.TrainTask`, imitation loss and teacher.
 
-    The third is its teacher (`tpsrl.rl.learning.teaching.Teacher`), None where there is none.
-
-    What is wrong with that is found before the episodes are made, which may take minutes.
+    The imitation loss on demonstrations and the teacher (`tpsrl.rl.learning.teaching.Teacher`) are
+    None where not used. Invalid options are found before the episodes are generated, which may take
+    minutes.
 
     Raises:
         UserError: an option is not valid, or the demonstrations do not fit.
-        RunError: an episode cannot be made.
+        RunError: an episode cannot be generated.
     """
     from skills.envs.held_out import HeldOut, validation_pools
     from skills.envs.training import TrainingVecEnvFactory
     from skills.policies.deployed import Deployment
+    from tpsrl.rl.envs.colours import ColouredVecEnvFactory
     from tpsrl.rl.envs.delay import DelayedVecEnvFactory
     from tpsrl.rl.run.trainer import TrainTask
 
@@ -52,7 +54,11 @@ def make(settings: TrainingSettings, rank: int = 0) -> tuple[Any, Any, Any]:
         banks = {str(bank.folder): bank.digest for bank in options.source().banks}
     if banks:
         deploy["banks"] = banks
-    shown = DelayedVecEnvFactory(factory) if settings.delay else factory
+    shown: VecEnvFactory = factory
+    if changed := cameras.colour_changes(settings):
+        shown = ColouredVecEnvFactory(factory, changed, settings.seed)
+    if settings.delay:
+        shown = DelayedVecEnvFactory(shown)
     if not settings.validation_episodes:
         return TrainTask(shown, None, deploy), imitation, teacher
     how = HeldOut(
@@ -70,7 +76,7 @@ def make(settings: TrainingSettings, rank: int = 0) -> tuple[Any, Any, Any]:
 
 
 def env_options(settings: TrainingSettings) -> "EnvOptions":
-    """The environment of a training.
+    """Returns the options of a training's environments.
 
     Raises:
         UserError: an option is not valid.
@@ -96,10 +102,11 @@ def env_options(settings: TrainingSettings) -> "EnvOptions":
 
 
 def _imitation(settings: TrainingSettings, inputs: "PolicyInputs", rank: int) -> Any:
-    """The loss on demonstrations, None where there are none.
+    """Returns the imitation loss on demonstrations, or None without demonstrations.
 
     Raises:
-        UserError: they are of another skill or lack a sensor, or nothing is to be made of them.
+        UserError: the demonstrations are of another skill or lack a sensor, or the loss has weight
+            0.
     """
     if not settings.demos:
         return None
@@ -116,16 +123,16 @@ def _imitation(settings: TrainingSettings, inputs: "PolicyInputs", rank: int) ->
 
 
 def load_teacher(skill: str, where: str, preset: "TrainSettings") -> "Teacher":
-    """The policy of the true state that labels every state that a student of a skill gets into.
+    """Loads the teacher, a policy of the true state that labels every state its student visits.
 
     Args:
-        skill: what is taught
-        where: a checkpoint, folder of a training, or `pretrained` for the one that comes with it
-        preset: of the student
+        skill: skill of the student
+        where: a checkpoint, the folder of a training, or `pretrained` for the shipped teacher
+        preset: preset of the student's training
 
     Raises:
-        UserError: it is of another skill, has a sensor that is not of the true state, or no label
-            can be had of it.
+        UserError: the teacher is of another skill or uses a sensor outside `sensors=teacher`, or
+            the student's environments do not provide the true state (`policy.critic`).
     """
     from skills.core.inputs import PolicyInputs
     from skills.demos.preset import SWITCHES
@@ -155,7 +162,7 @@ def load_teacher(skill: str, where: str, preset: "TrainSettings") -> "Teacher":
 
 
 def changes(settings: TrainingSettings) -> dict[str, Any]:
-    """The entries of the skill's settings that preset and `task` change.
+    """Returns the entries of the skill's settings that the preset and `task` change.
 
     Raises:
         UserError: see `task_changes`.
@@ -173,7 +180,7 @@ def changes(settings: TrainingSettings) -> dict[str, Any]:
 
 
 def success_thresholds(settings: TrainingSettings) -> Any:
-    """The skill's success thresholds during training.
+    """Returns the skill's success thresholds during training.
 
     Raises:
         UserError: an entry is unknown (names the nearest), or its value is not a valid number.
@@ -192,9 +199,9 @@ def success_thresholds(settings: TrainingSettings) -> Any:
 
 
 def task_changes(task: Mapping[str, Any], skill: str, field: str) -> dict[str, Any]:
-    """The entries of a skill's settings that `task` changes.
+    """Returns the entries of a skill's settings that `task` changes.
 
-    Those that it has under the name of a skill are of that one alone, and take precedence.
+    Entries nested under the name of a skill apply only to that skill, and take precedence.
 
     Raises:
         UserError: an entry is unknown (names the nearest), or its value is not valid.
@@ -214,5 +221,5 @@ def task_changes(task: Mapping[str, Any], skill: str, field: str) -> dict[str, A
 
 
 def _number(value: Any) -> Any:
-    """A number without a fraction as an integer."""
+    """Converts a float without a fraction to an integer; other values are unchanged."""
     return int(value) if isinstance(value, float) and value.is_integer() else value

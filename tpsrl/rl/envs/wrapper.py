@@ -77,7 +77,9 @@ class WrappedVecEnv:
             if note.get(ANEW):
                 continue
             if self.prefix + name not in arrays:
-                raise UserError(f"snapshot: {self.prefix}{name} is missing; it is of other settings")
+                raise UserError(
+                    f"snapshot: {self.prefix}{name} is missing; it is of other settings"
+                )
             values, shape = arrays[self.prefix + name], own.shape[1:]
             if values.dtype != own.dtype or values.shape != shape or not np.isfinite(values).all():
                 raise UserError(f"snapshot: {self.prefix}{name}: not {shape} finite {own.dtype}")

@@ -1,1 +1,1 @@
-"""Learning from what an expert would have done: demonstrations, and behaviour cloning."""
+"""Imitation learning: demonstrations and behaviour cloning."""

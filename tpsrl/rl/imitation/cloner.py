@@ -1,4 +1,4 @@
-"""Behaviour cloning: fits a policy to demonstrations, batch after batch."""
+"""Behaviour cloning: fits a policy to demonstrations."""
 
 import dataclasses
 import math
@@ -16,14 +16,14 @@ from tpsrl.rl.policy.actor_critic import ActorCritic
 
 
 class Cloner:
-    """Fits a policy's means to the labels of episodes, which may become more in between.
+    """Fits a policy's means to the labels of episodes, whose number may grow between calls.
 
     Args:
-        policy: whose parameters are changed in place
-        settings: how
-        switches: the parts of the action of which only the sign matters
-        seed: of the order of episodes
-        scales: of parts of the action in the loss, see `cloning_loss`; 1 for the others
+        policy: the policy, whose parameters are changed in place
+        settings: settings of the cloning
+        switches: action dimensions of which only the sign matters
+        seed: seed of the order of episodes and of the sensing noise
+        scales: scales of action dimensions in the loss, see `cloning_loss`; 1 for the others
     """
 
     def __init__(
@@ -54,17 +54,17 @@ class Cloner:
         until: float,
         tell: Callable[[int], None] = lambda gone: None,
     ) -> dict[str, float]:
-        """Goes through so many frames; returns means over its batches.
+        """Trains on at least `frames` frames; returns means over the batches.
 
-        "distance" and "switches" as in `cloning_loss`, "grad_norm", "learning_rate" at the end,
-        "frames" that it went through.
+        The means are "distance" and "switches" as in `cloning_loss`, and "grad_norm";
+        "learning_rate" is the last one and "frames" the number of frames trained on.
 
         Args:
-            episodes: all that there are now
-            frames: to go through; ends with the batch that reaches this
-            done: share of the whole cloning that is behind it, in [0, 1]
-            until: and after these frames
-            tell: is told after each batch how many it has gone through
+            episodes: all episodes recorded so far
+            frames: number of frames to train on; the batch that reaches it is the last
+            done: completed share of the whole cloning before these frames, in [0, 1]
+            until: completed share after these frames
+            tell: called after each batch with the number of frames trained on so far
 
         Raises:
             RunError: there is no frame to learn from, or the loss is not finite.
@@ -74,7 +74,7 @@ class Cloner:
         totals: dict[str, torch.Tensor] = {}
         gone = count = 0
         rate = self.settings.learning_rate
-        self._left = iter(())  # a new order of what there is now
+        self._left = iter(())  # draws a new order, with episodes added since
         while gone < frames:
             batch = next(self._left, None)
             if batch is None:
@@ -96,11 +96,11 @@ class Cloner:
         return batches(episodes, size, memory, self._generator, self.device)
 
     def _noisy(self, batch: CloningBatch) -> CloningBatch:
-        """The batch as sensed a little wrong.
+        """Scales depth images and laser rays of a batch by random factors.
 
-        What a room looks like tells where in it the robot is, and with few rooms to learn from that
-        is learned by heart; so what is felt in the arm and known of the target has to be relied on
-        where it will do.
+        The look of a room tells where in it the robot is, and with few rooms to learn from, the
+        policy would memorise that. The noise makes it rely on the arm's state and the known target
+        where these suffice.
         """
         level = self.settings.sensing_noise
         if not level:
@@ -139,7 +139,7 @@ class Cloner:
 
 
 def scale_of(policy: ActorCritic, scales: Mapping[int, float]) -> torch.Tensor:
-    """The scales of all parts of a policy's action (A,)."""
+    """Returns the scales of all dimensions of a policy's action (A,)."""
     scale = torch.ones(policy.mask.shape, device=policy.mask.device)
     for part, value in scales.items():
         scale[part] = value

@@ -1,4 +1,4 @@
-"""Demonstrations in memory: episodes of observations and of what the expert would have done."""
+"""Demonstrations in memory: episodes of observations and the expert's labels."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
@@ -9,8 +9,8 @@ import torch
 from tpsrl.rl.learning.sequences import pack_order
 from tpsrl.rl.policy.recurrent import Pack
 
-# Depth is kept in whole numbers of a ten thousandth of its range, half the size of float32: of 10 m
-# that is a millimetre.
+# Depth is stored as integers in units of this share of its range, at half the size of float32: one
+# millimetre for a range of 10 m.
 DEPTH_UNIT = 1e-4
 
 
@@ -18,10 +18,12 @@ DEPTH_UNIT = 1e-4
 class Demonstration:
     """One episode of T steps.
 
-    `observation` has "state" (T, k) float32 and pictures: depth (T, height, width) uint16 in units
-    of `DEPTH_UNIT`, colour (T, height, width, 3) and classes (T, height, width) uint8. `label`
-    (T, A) float32 is what the expert would have done, `valid` (T,) bool whether it knew. `action`
-    (T, A) float32 is what was done, by whomever.
+    Attributes:
+        observation: "state" (T, k) float32, and images: depth (T, height, width) uint16 in units of
+            `DEPTH_UNIT`, colour (T, height, width, 3) and classes (T, height, width) uint8
+        label: (T, A) float32, the expert's action
+        valid: (T,) bool, whether the expert had a label
+        action: (T, A) float32, the action taken, by the expert or not
     """
 
     observation: Mapping[str, np.ndarray]
@@ -35,10 +37,14 @@ class Demonstration:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CloningBatch:
-    """Whole episodes in packed order: observation (S, ...), label and previous (S, A), pack.
+    """Whole episodes in packed order.
 
-    `weight` (S,) is 0 where the expert did not know. `previous` is what was done the step before,
-    and at an episode's first step the label.
+    Attributes:
+        observation: name -> (S, ...)
+        label: (S, A) the expert's actions
+        previous: (S, A) the action taken in the step before; at an episode's first step, the label
+        weight: (S,) 1, or 0 where the expert had no label
+        pack: division of the rows into episodes
     """
 
     observation: dict[str, torch.Tensor]
@@ -55,14 +61,14 @@ def batches(
     generator: torch.Generator,
     device: torch.device | str = "cpu",
 ) -> Iterator[CloningBatch]:
-    """All episodes once, in random order, in batches of about so many frames.
+    """Yields all episodes once, in random order, in batches of about `frames` frames.
 
     Args:
-        episodes: of one kind
-        frames: of a batch; it ends with the episode that reaches this
-        memory_size: of the policy, which begins each episode with zeros
-        generator: of the order
-        device: of what is yielded
+        episodes: episodes with the same observations
+        frames: frames per batch; a batch ends with the episode that reaches this number
+        memory_size: size of the policy's memory, which is zero at the start of each episode
+        generator: random generator of the order
+        device: device of the batches
     """
     chosen: list[Demonstration] = []
     count = 0
@@ -79,7 +85,7 @@ def batches(
 def collate(
     episodes: list[Demonstration], memory_size: int, device: torch.device | str = "cpu"
 ) -> CloningBatch:
-    """Episodes as one batch."""
+    """Collates episodes into one batch."""
     packed, batch_sizes, heads = pack_order(np.array([len(episode) for episode in episodes]))
     observation = {
         name: _tensor(np.concatenate([e.observation[name] for e in episodes])[packed], device)
@@ -100,7 +106,7 @@ def collate(
 
 
 def quantised(depth: np.ndarray) -> np.ndarray:
-    """Depth in [0, 1] as uint16 in units of `DEPTH_UNIT`."""
+    """Returns depth in [0, 1] as uint16 in units of `DEPTH_UNIT`."""
     return np.rint(depth * (1.0 / DEPTH_UNIT)).astype(np.uint16)
 
 

@@ -1,4 +1,4 @@
-"""The loss on demonstrations that is added to PPO's (as in DAPG, Rajeswaran et al., RSS 2018)."""
+"""Imitation loss added to PPO's (as in DAPG, Rajeswaran et al., RSS 2018)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -12,15 +12,15 @@ from tpsrl.rl.policy.actor_critic import ActorCritic
 
 
 class Imitator:
-    """The cloning loss on the next batch of demonstrations, for `tpsrl.rl.learning.ppo.PPO`.
+    """Cloning loss on the next batch of demonstrations, for `tpsrl.rl.learning.ppo.PPO`.
 
-    A training that is resumed goes through the episodes in an order that begins anew.
+    A resumed training starts the order of episodes again from the seed.
 
     Args:
-        episodes: of the skill, with the policy's sensors
-        switches: the parts of the action of which only the sign matters
-        settings: size of a batch, and the weight of the switches
-        seed: of the order of episodes
+        episodes: demonstrations of the skill, with the policy's sensors
+        switches: action dimensions of which only the sign matters
+        settings: batch size and weight of the switches
+        seed: seed of the order of episodes
         scales: as in `tpsrl.rl.imitation.cloner.Cloner`
     """
 
@@ -38,7 +38,7 @@ class Imitator:
         self._left: Iterator[CloningBatch] = iter(())
 
     def __call__(self, policy: ActorCritic) -> torch.Tensor:
-        """The loss () of a policy on the next batch."""
+        """Returns the loss () of a policy on the next batch."""
         switches = torch.zeros_like(policy.mask)
         switches[self._switches] = True
         batch = self._next(policy)

@@ -1,4 +1,4 @@
-"""The loss of behaviour cloning."""
+"""Loss of behaviour cloning."""
 
 import torch
 from torch.nn import functional
@@ -7,8 +7,8 @@ from tpsrl.rl.imitation.dataset import CloningBatch
 from tpsrl.rl.policy import gaussian
 from tpsrl.rl.policy.actor_critic import ActorCritic
 
-_SMOOTH = 0.1  # below this an error counts by its square, above it in proportion
-_TURNING = 2.0  # how much a step counts in which a switch is to be turned
+_SMOOTH = 0.1  # error at which the loss changes from quadratic to linear
+_TURNING = 2.0  # weight of steps in which a switch is to change
 
 
 def cloning_loss(
@@ -18,20 +18,22 @@ def cloning_loss(
     switch_weight: float = 0.2,
     scale: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    """How far a policy's means are from what the expert would have done.
+    """Computes the distance between a policy's means and the expert's labels.
 
-    A smooth L1 distance for what is a quantity, which does not follow the few labels that are far
-    off. What is a switch, on above zero, counts by the cross entropy of a probability (1 + mean) /
-    2, which is the logistic function of what the squashed mean is made of, twice. A switch that is
-    to be turned counts for more than one that is to stay: a hand that keeps its grip as long as it
-    holds something is right in 99 steps of a hundred, and never lets go.
+    Continuous dimensions count by a smooth L1 distance, which limits the influence of the few
+    labels that are far off. Switches, on where the label is at least 0, count by the cross entropy
+    of the probability (1 + mean) / 2, which for a squashed mean is the logistic function of twice
+    the input of tanh. Steps in which a switch is to change have a higher weight: a gripper that
+    never opens while it holds an object would be right in 99 steps of a hundred, but would never
+    release the object.
 
     Args:
-        policy: with means in [-1, 1] (`squash_mean`)
-        batch: whole episodes, whose previous actions count as zero
-        switches: (A,) bool, the parts of the action of which only the sign matters
-        switch_weight: of the cross entropy, a mean over the switches
-        scale: (A,), by which errors are multiplied first, more where little of an action is much
+        policy: policy with means in [-1, 1] (`squash_mean`)
+        batch: whole episodes; their previous actions count as zero
+        switches: (A,) bool, action dimensions of which only the sign matters
+        switch_weight: weight of the cross entropy, which is a mean over the switches
+        scale: (A,) factors of errors before the smooth L1 distance; larger where small differences
+            of an action matter
 
     Returns:
         The loss (), and its two parts, without gradient.

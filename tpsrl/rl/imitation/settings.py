@@ -1,4 +1,4 @@
-"""What cloning can be told; imports no torch, so that help and errors come at once."""
+"""Settings of cloning; imports no torch, so that help and errors appear at once."""
 
 import dataclasses
 
@@ -7,7 +7,7 @@ from tpsrl import config
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CloningSettings:
-    """How a policy is fitted to demonstrations."""
+    """Settings of behaviour cloning."""
 
     learning_rate: float = config.option(1e-3, "initial learning rate of Adam", minimum=0)
     final_rate: float = config.option(

@@ -1,1 +1,1 @@
-"""What is learned from a rollout: returns, sequences, PPO, the entropy coefficient."""
+"""Learning from rollouts: returns, sequences, PPO, entropy coefficient, auxiliary losses."""

@@ -1,7 +1,7 @@
-"""Auxiliary losses: what a policy's features have to tell besides what to do.
+"""Auxiliary losses: losses on a policy's features that are added to PPO's.
 
-A loss is a module with parameters of its own, which training needs and acting does not. It is
-registered by `register_auxiliary`, at the import of the module that defines it:
+A loss is a module with its own parameters, which are needed for training but not for acting.
+`register_auxiliary` registers a loss when the module that defines it is imported:
 `auxiliary_modules=FILE_OR_MODULE` on the command line.
 """
 
@@ -18,8 +18,8 @@ from tpsrl.rl.learning.state_head import StateHead
 from tpsrl.runtime.user_modules import UserModules
 
 VARIABLE = "TPSRL_AUXILIARY_MODULES"
-LOSSES: Mapping[str, type[nn.Module]] = {"state": StateHead, "cpca": CPCA}  # in the box
-_COEFFICIENT = "coefficient"  # attribute of a class: weight of the loss unless settings have one
+LOSSES: Mapping[str, type[nn.Module]] = {"state": StateHead, "cpca": CPCA}  # built in
+_COEFFICIENT = "coefficient"  # class attribute: default weight of the loss
 
 _MODULES = UserModules("auxiliary_modules", VARIABLE, "auxiliary loss")
 _registered: dict[str, type[nn.Module]] = {}
@@ -27,7 +27,7 @@ _registered: dict[str, type[nn.Module]] = {}
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Auxiliary:
-    """A loss and its weight; `prefix` stands before the names of its parameters."""
+    """An auxiliary loss and its weight."""
 
     name: str
     loss: nn.Module
@@ -35,33 +35,34 @@ class Auxiliary:
 
     @property
     def prefix(self) -> str:
-        """See above."""
+        """Prefix of the names of the loss's parameters in checkpoints."""
         return f"{self.name}_head."
 
     def parameters(self) -> dict[str, nn.Parameter]:
-        """Those of the loss by name, prefix included."""
+        """Returns the loss's parameters by name, prefix included."""
         return {f"{self.prefix}{name}": p for name, p in self.loss.named_parameters()}
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """What the loss goes on with by name, prefix included."""
+        """Returns the loss's parameters and buffers by name, prefix included."""
         return {f"{self.prefix}{name}": t for name, t in self.loss.state_dict().items()}
 
     def load_state_dict(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Goes on from the tensors of `state_dict`, by name without prefix."""
+        """Restores the tensors of `state_dict`, by name without prefix."""
         self.loss.load_state_dict(tensors)
 
 
 def register_auxiliary(name: str, kind: type[nn.Module]) -> None:
-    """Makes an auxiliary loss of one's own known, as `preset.ppo.auxiliary=NAME`.
+    """Registers a custom auxiliary loss, selected by `preset.ppo.auxiliary=NAME`.
 
     Args:
-        name: as it is called in settings: lower case, underscores
-        kind: a class made by (`FeatureSizes`), whose forward takes a `FeatureBatch`
-            (`tpsrl.rl.learning.feature_batch`) to a loss (); its attribute `coefficient` is the
-            weight of the loss unless `auxiliary_coef` is given
+        name: name in settings: lower case, underscores
+        kind: a class whose constructor takes (`FeatureSizes`) and whose forward takes a
+            `FeatureBatch` (`tpsrl.rl.learning.feature_batch`) and returns a loss (); its attribute
+            `coefficient` is the weight of the loss unless `auxiliary_coef` is given
 
     Raises:
-        UserError: another loss has the name, the name is not valid, or `kind` is not such a class.
+        UserError: the name is taken or not valid, `kind` is not a subclass of `nn.Module`, or its
+            `coefficient` is not a float above 0.
     """
     if not name.isidentifier() or name != name.lower():
         raise UserError(f"auxiliary: '{name}' is not a valid name; use lower case and underscores")
@@ -74,7 +75,7 @@ def register_auxiliary(name: str, kind: type[nn.Module]) -> None:
             f"{coefficient!r}"
         )
     other = _registered.get(name)
-    # A script that is run and a module that is imported may be the same file.
+    # One file may be both run as a script and imported as a module.
     again = other is not None and other.__qualname__ == kind.__qualname__
     if name in LOSSES or (other is not None and not again):
         raise UserError(f"auxiliary: '{name}' is registered already")
@@ -82,20 +83,24 @@ def register_auxiliary(name: str, kind: type[nn.Module]) -> None:
 
 
 def unregister_auxiliary(name: str) -> None:
-    """Forgets a loss that is not in the box."""
+    """Removes a custom loss from the registry."""
     _registered.pop(name, None)
 
 
 def auxiliary_names() -> tuple[str, ...]:
-    """The names of all auxiliary losses: those in the box, then others by their names."""
+    """Returns the names of all auxiliary losses: built-in ones, then custom ones, sorted."""
     return (*LOSSES, *sorted(_registered))
 
 
 def check_auxiliary(name: str, field: str = "auxiliary") -> None:
-    """Refuses a name that no auxiliary loss has; `field` is where it was given.
+    """Checks that an auxiliary loss is registered.
+
+    Args:
+        name: name of the loss
+        field: setting in which the name was given, for the error
 
     Raises:
-        UserError: names the nearest, and how one's own is made known.
+        UserError: the name is unknown; the message has the nearest name and how to register a loss.
     """
     known = auxiliary_names()
     if name not in known:
@@ -107,24 +112,27 @@ def load_modules(names: str) -> str:
     """Imports modules that register auxiliary losses.
 
     Args:
-        names: as `tpsrl.runtime.user_modules.UserModules.load` takes them
+        names: see `tpsrl.runtime.user_modules.UserModules.load`
 
     Returns:
-        The same with whole paths, good from any directory.
+        The names, with paths made absolute.
 
     Raises:
-        UserError: one cannot be imported, or registers no auxiliary loss.
+        UserError: a module cannot be imported or registers no auxiliary loss.
     """
     return _MODULES.load(names, lambda: {n: kind.__module__ for n, kind in _registered.items()})
 
 
 def make_auxiliary(name: str, sizes: FeatureSizes, coefficient: float | None) -> Auxiliary:
-    """A new loss with this name, for a policy of these sizes.
+    """Creates an auxiliary loss for a policy.
 
-    `coefficient` is its weight; None: that of its class.
+    Args:
+        name: name of the loss
+        sizes: sizes of the policy's features
+        coefficient: weight of the loss; None: the default of its class
 
     Raises:
-        UserError: no loss has this name, or it does not fit the policy.
+        UserError: the name is unknown, or the loss does not fit the policy.
     """
     check_auxiliary(name)
     kind = _registered.get(name) or LOSSES[name]

@@ -17,21 +17,22 @@ from tpsrl.rl.learning.feature_batch import FeatureBatch, FeatureSizes
 
 # As in habitat-baselines 0.3.3, which VER's authors trained with.
 _HORIZON = 20  # steps
-_STARTS = 6  # rows of a stretch that predictions begin at
-_DISTANCES = 2  # predictions of each
-_NEGATIVES = 20  # images beside the true one
-CHANCE = 2.0 * math.log(2.0)  # the loss of who cannot tell them apart
+_STARTS = 6  # start rows per stretch
+_DISTANCES = 2  # predictions per start row
+_NEGATIVES = 20  # negative images per prediction
+CHANCE = 2.0 * math.log(2.0)  # loss of a uniform guess
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Predictions:
-    """What is predicted, p images from m rows; all int64 on the CPU.
+    """Indices of p predictions from m start rows; all int64 on the CPU.
 
-    starts: (m,) rows from which predictions begin
-    start: (p,) index into `starts`
-    distance: (p,) steps from there to the image
-    target: (p,) row of the image
-    negative: (p, negatives) rows of other images
+    Attributes:
+        starts: (m,) rows from which predictions begin
+        start: (p,) index into `starts`
+        distance: (p,) steps from the start row to the predicted image
+        target: (p,) row of the true image
+        negative: (p, negatives) rows of other images
     """
 
     starts: torch.Tensor
@@ -42,24 +43,24 @@ class Predictions:
 
 
 class CPCA(nn.Module):
-    """Which image will the camera see when these actions are taken?
+    """Contrastive prediction of future images from features and the actions taken.
 
-    An LSTM begins with the features of a row (as output and as cell) and is fed the actions that
-    were taken from there on, and no image. A small network tells by its output whether an image's
-    features are those of the row so many steps later, or those of a row drawn from the whole
-    mini-batch; the loss is the mean cross entropy of the true images plus that of the others.
-    Without a camera the vector of the observation stands for the image's features. Features of the
-    previous action are not among those that are predicted, since it is known.
+    An LSTM starts from the features of a row (as output and as cell) and receives the actions taken
+    from that row on, but no images. From its output, a small network classifies whether given image
+    features belong to the row that many steps later or to a row drawn from the whole mini-batch.
+    The loss is the mean cross entropy of the true images plus that of the negative ones. Without a
+    camera, the observation "state" takes the place of the image features. Features of the previous
+    action are not predicted, since that action is known.
 
-    Predictions end where the stretch of an episode does. To make them less correlated, only a few
-    rows of a stretch and a few distances from each are chosen, by chance.
+    Predictions end where the stretch of an episode ends. To reduce their correlation, only a few
+    start rows of a stretch and a few distances from each are drawn at random.
 
     Args:
-        sizes: of the policy
-        horizon: largest number of steps ahead
-        starts: rows of each stretch that predictions begin at, at most
-        distances: predictions of each, at most
-        negatives: other images for each prediction
+        sizes: sizes of the policy's features
+        horizon: maximum number of steps ahead
+        starts: maximum number of start rows per stretch
+        distances: maximum number of predictions per start row
+        negatives: negative images per prediction
 
     Raises:
         UserError: the policy has no memory.
@@ -94,9 +95,10 @@ class CPCA(nn.Module):
                 nn.init.zeros_(parameter)
 
     def forward(self, batch: FeatureBatch) -> torch.Tensor:
-        """The loss () of as many predictions as `choose` finds.
+        """Returns the loss () over the predictions that `choose` draws.
 
-        Without any it is 0, with gradients of 0, so that all ranks have the same gradients.
+        Without predictions the loss is 0 with gradients of 0, so that all ranks have gradients for
+        the same parameters.
         """
         chosen = self.choose(batch)
         images = batch.observation["state"] if batch.vision is None else batch.vision
@@ -109,9 +111,9 @@ class CPCA(nn.Module):
         return true.mean() + others.mean()
 
     def choose(self, batch: FeatureBatch) -> Predictions:
-        """What is predicted of a batch: at most `starts` x `distances` images for each stretch."""
+        """Draws the predictions of a batch: at most `starts` x `distances` images per stretch."""
         left, count = batch.left(), len(batch.time)
-        # In order of stretches, within each in random order, and last the rows with nothing ahead.
+        # Sorts by stretch; within a stretch at random, with rows that have no later row at the end.
         key = torch.rand(count, generator=batch.generator, dtype=torch.float64) / 2.0
         key = torch.where(left > 0, key, 0.75)
         order = torch.argsort(batch.stretch + key)
@@ -135,10 +137,10 @@ class CPCA(nn.Module):
     def _logits(
         self, batch: FeatureBatch, images: torch.Tensor, chosen: Predictions
     ) -> torch.Tensor:
-        """How likely each prediction's images (p, 1 + negatives) are, the true one first."""
+        """Returns the logits (p, 1 + negatives) of each prediction's images, the true one first."""
         device = batch.features.device
         farthest = int(chosen.distance.max())
-        # Behind the end of a stretch nothing is predicted, whatever is put there.
+        # Actions after the end of a stretch are arbitrary: no prediction reaches that far.
         rows, _ = batch.ahead(chosen.starts.expand(farthest, -1), torch.arange(farthest)[:, None])
         actions = batch.action[rows.to(device)]
         begin = batch.features[chosen.starts.to(device)][None]

@@ -8,27 +8,27 @@ from tpsrl.rl.learning.guarded_adam import GuardedAdam
 from tpsrl.rl.learning.settings import PPOSettings
 
 _NAME = "log_alpha"
-_UPDATES = 100  # in which the coefficient moves by a factor of ten, unless its rate is given
+_UPDATES = 100  # updates per factor of ten of the coefficient, at the default rate
 
 
 class EntropyCoefficient:
-    """alpha of the bonus alpha H in the policy's loss, learned so that the entropy H stays up.
+    """Coefficient alpha of the entropy bonus alpha H, learned to keep the entropy H at a target.
 
-    It rises while the entropy is under the target and falls while it is above, as a multiplier of
-    the constraint H >= target has to, which minimises alpha (H - target) (Haarnoja et al. 2018,
-    equation 18). The sign is the opposite of the formula as the VER paper prints it, which taken
-    literally lets go of the entropy when there is too little.
+    alpha rises while the entropy is below the target and falls while it is above, as the multiplier
+    of the constraint H >= target, which minimises alpha (H - target) (Haarnoja et al. 2018,
+    equation 18). The sign is the opposite of the formula printed in the VER paper, which taken
+    literally lowers alpha when there is too little entropy.
 
-    What is minimised, by Adam, is log(alpha) (H - target), and alpha is put back into its bounds
-    after each step. The sign is the same, but the gradient does not shrink with alpha: an alpha
-    that has fallen low is back as fast as it went when the entropy needs it.
+    Adam minimises log(alpha) (H - target), and alpha is clamped to its bounds after each step. The
+    sign of the gradient is the same, but its size does not shrink with alpha: a low alpha recovers
+    as fast as it fell.
 
     Args:
-        initial: alpha at first; 0 is no bonus, and stays
-        lowest, highest: its bounds
-        target: entropy in nats, of all unmasked action dimensions together
-        learning_rate: of log alpha; 0 keeps alpha as it is
-        device: of the losses
+        initial: initial alpha; 0: no bonus, and alpha stays 0
+        lowest, highest: bounds of alpha
+        target: entropy in nats, summed over all unmasked action dimensions
+        learning_rate: learning rate of log alpha; 0: alpha is fixed
+        device: device of the losses
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class EntropyCoefficient:
     ) -> None:
         self.target = target
         self._bounds = (_log(lowest), _log(highest))
-        # In double precision, so that an alpha which is kept is the one that was given.
+        # In double precision, so that a fixed alpha equals the given one.
         self.log_alpha = torch.tensor(_log(initial), dtype=torch.float64, device=device)
         self._fixed = learning_rate == 0.0 or initial == 0.0
         self._optimizer = GuardedAdam({_NAME: self.log_alpha}, learning_rate)
@@ -53,11 +53,11 @@ class EntropyCoefficient:
         return self.log_alpha.exp().float()
 
     def update(self, slack: torch.Tensor, skip: torch.Tensor | None = None) -> None:
-        """One step on log(alpha) * slack.
+        """Makes one step on log(alpha) * slack.
 
         Args:
             slack: () mean of weight * (entropy - target), without gradient
-            skip: () float, nothing changes where it is 1
+            skip: () float; where it is 1, alpha and the optimizer stay unchanged
         """
         if self._fixed:
             return
@@ -66,15 +66,16 @@ class EntropyCoefficient:
         self.log_alpha.clamp_(*self._bounds)
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """log alpha and what its optimizer remembers."""
+        """Returns log alpha and the moments of its optimizer."""
         moments = self._optimizer.state_dict().items()
         own = {_NAME: self.log_alpha.cpu().clone()}
         return own | {name.removesuffix(f".{_NAME}"): tensor for name, tensor in moments}
 
     def load_state_dict(self, tensors: dict[str, torch.Tensor]) -> None:
-        """Goes on from a state; bounds, target and an alpha that is kept are of this object.
+        """Restores a state; bounds, target and a fixed alpha stay those of this object.
 
-        So is one that is learned from here on, where there was no bonus.
+        A learned alpha also stays that of this object if the saved one was 0, that is without
+        bonus.
         """
         moments = {f"{name}.{_NAME}": t for name, t in tensors.items() if name != _NAME}
         self._optimizer.load_state_dict(moments)
@@ -84,11 +85,11 @@ class EntropyCoefficient:
 
 
 def coefficient_of(settings: PPOSettings, device: torch.device | str) -> EntropyCoefficient:
-    """The coefficient that settings ask for, which were checked.
+    """Creates the entropy coefficient of checked settings.
 
-    Unless its rate is given, it is such that a coefficient which always moves the same way, by
-    Adam's steps of one rate each, moves by a factor of ten in a hundred updates, of however many
-    mini-batches.
+    By default its learning rate is such that a coefficient which always moves in one direction, by
+    one learning rate per step of Adam, changes by a factor of ten in a hundred updates, for any
+    number of mini-batches.
     """
     initial, target = settings.entropy_coef, settings.entropy_target
     low, high = settings.entropy_min, settings.entropy_max
@@ -100,5 +101,5 @@ def coefficient_of(settings: PPOSettings, device: torch.device | str) -> Entropy
 
 
 def _log(value: float) -> float:
-    """Of 0 too."""
+    """Returns the logarithm, -inf for 0."""
     return math.log(value) if value > 0.0 else -math.inf

@@ -1,4 +1,4 @@
-"""What an auxiliary loss is shown of a policy and of a mini-batch."""
+"""Inputs of an auxiliary loss: sizes of a policy's features, and features of a mini-batch."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -8,13 +8,14 @@ import torch
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FeatureSizes:
-    """What a policy's features are like.
+    """Sizes of a policy's features.
 
-    features: F, length of the features
-    vision: V, length of the camera's features; None without a camera
-    actions: A, parts of the action, masked ones included
-    observations: shapes by name, without batch axis
-    has_memory: whether features depend on earlier steps; without, every row is a stretch of its own
+    Attributes:
+        features: F, length of the features
+        vision: V, length of the camera's features; None without a camera
+        actions: A, dimensions of the action, masked ones included
+        observations: shapes by name, without batch axis
+        has_memory: whether features depend on earlier steps; otherwise every row is its own stretch
     """
 
     features: int
@@ -26,17 +27,18 @@ class FeatureSizes:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FeatureBatch:
-    """The n rows of a mini-batch. A stretch is a part of one episode without gaps.
+    """The n rows of a mini-batch. A stretch is a contiguous part of one episode.
 
-    features: (n, F) that the action is made of; with a memory its output
-    vision: (n, V) that the encoder makes of the camera's image; None without a camera
-    action: (n, A) that was taken, masked parts 0
-    observation: name -> (n, ...)
-    stretch: (n,) int64 on the CPU, the number of each row's stretch
-    time: (n,) int64 on the CPU, steps since the stretch began
-    batch_sizes: (t,) int64 on the CPU, stretches that have a row at each time; stretches are in
-        descending order of length and rows in the order of (time, stretch)
-    generator: of whatever is drawn by chance; on the CPU
+    Attributes:
+        features: (n, F) input of the action head; with a memory, the output of the memory
+        vision: (n, V) output of the encoder for the camera's image; None without a camera
+        action: (n, A) actions taken, masked dimensions 0
+        observation: name -> (n, ...)
+        stretch: (n,) int64 on the CPU, index of each row's stretch
+        time: (n,) int64 on the CPU, steps since the stretch began
+        batch_sizes: (t,) int64 on the CPU, number of stretches that have a row at each time;
+            stretches are in descending order of length and rows in the order of (time, stretch)
+        generator: random generator of the loss, on the CPU
     """
 
     features: torch.Tensor
@@ -58,29 +60,29 @@ class FeatureBatch:
         batch_sizes: torch.Tensor,
         generator: torch.Generator,
     ) -> "FeatureBatch":
-        """The batch of rows in packed order, as `torch.nn.utils.rnn.PackedSequence` has them."""
+        """Builds a batch from rows in packed order, as in `torch.nn.utils.rnn.PackedSequence`."""
         time = torch.arange(len(batch_sizes)).repeat_interleave(batch_sizes)
         first = batch_sizes.cumsum(0) - batch_sizes
         stretch = torch.arange(len(time)) - first[time]
         return cls(features, vision, action, observation, stretch, time, batch_sizes, generator)
 
     def left(self) -> torch.Tensor:
-        """How many rows of its stretch come after each row, (n,) int64 on the CPU."""
+        """Returns the number of later rows in each row's stretch, (n,) int64 on the CPU."""
         lengths = (self.batch_sizes[:, None] > torch.arange(int(self.batch_sizes[0]))).sum(0)
         return lengths[self.stretch] - 1 - self.time
 
     def ahead(
         self, rows: torch.Tensor, steps: torch.Tensor | int
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The rows so many steps after others, and whether they are in the same stretch.
+        """Returns the rows that are `steps` after given rows, where the stretch reaches that far.
 
         Args:
             rows: (...) int64 on the CPU
             steps: >= 0, a number or (...)
 
         Returns:
-            Rows (...) int64, those of the given ones where there is none, and whether there is one
-            (...) bool; both on the CPU.
+            Later rows (...) int64, or the given row where its stretch is shorter, and whether the
+            stretch has the later row (...) bool; both on the CPU.
         """
         later, stretch = self.time[rows] + steps, self.stretch[rows]
         within = later.clamp(max=len(self.batch_sizes) - 1)

@@ -1,4 +1,4 @@
-"""Adam that mini-batches which are not finite leave as it was."""
+"""Adam that skips steps from the first loss or gradient that is not finite."""
 
 from collections.abc import Collection, Mapping
 
@@ -8,17 +8,17 @@ _MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
 
 class GuardedAdam:
-    """Adam (Kingma and Ba 2015) with a guard: from the first bad mini-batch on no step is made.
+    """Adam (Kingma and Ba 2015) with a guard: makes no step after a mini-batch that is not finite.
 
-    `tripped` () float is 1 from the first `watch` of something that is not finite until `reset`.
-    Parameters and moments are then left exactly as they were, without waiting for the device. So
-    are those of a parameter that has no gradient.
+    `tripped` () float is 1 from the first `watch` of a value that is not finite until `reset`.
+    While it is 1, parameters and moments stay exactly as they were, without synchronising with the
+    device. Parameters without a gradient also stay unchanged.
 
     Args:
-        parameters: by name, all on one device; they are changed in place
-        learning_rate: of the next steps; `set_rates` changes it
+        parameters: parameters by name, all on one device; changed in place
+        learning_rate: initial learning rate; `set_rates` changes it
         eps: Adam's epsilon
-        apart: names of those that may have a rate of their own
+        apart: names of parameters that may have a separate learning rate
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class GuardedAdam:
         ]
         self._adam = torch.optim.Adam(groups, lr=learning_rate, eps=eps, fused=True)
         for parameter in tensors:
-            # Made here, so that there is something to save and load before the first step.
+            # Created here, so that moments can be saved and loaded before the first step.
             self._adam.state[parameter] = {
                 "step": torch.zeros((), device=parameter.device),
                 "exp_avg": torch.zeros_like(parameter),
@@ -46,38 +46,38 @@ class GuardedAdam:
 
     @property
     def learning_rate(self) -> float:
-        """Of the next steps, of the parameters that are not apart."""
+        """Learning rate of the next steps, for parameters that are not `apart`."""
         return float(self._adam.param_groups[0]["lr"])
 
     def set_rates(self, rate: float, apart: float | None = None) -> None:
-        """Of the next steps; those `apart` have the same one if it is None."""
+        """Sets the learning rate of the next steps; that of parameters `apart` if it differs."""
         for group, own in zip(self._adam.param_groups, (None, apart), strict=True):
             group["lr"] = rate if own is None else own
 
     def reset(self) -> None:
-        """Steps are made again."""
+        """Resets the guard, so that steps are made again."""
         self.tripped.zero_()
 
     def watch(self, *values: torch.Tensor) -> None:
-        """Trips the guard if one of these () is not finite."""
+        """Trips the guard if one of the values () is not finite."""
         finite = torch.isfinite(values[0].detach())
         for value in values[1:]:
             finite = finite & torch.isfinite(value.detach())
         torch.maximum(self.tripped, (~finite).float(), out=self.tripped)
 
     def zero_grad(self) -> None:
-        """Forgets the gradients."""
+        """Clears the gradients."""
         self._adam.zero_grad(set_to_none=True)
 
     def step(self, skip: torch.Tensor | None = None) -> None:
-        """One step along the gradients; none where `skip` () float, or the own guard, is 1."""
-        # The fused optimizer leaves everything as it was where this is 1.
+        """Makes one step along the gradients, unless `skip` (), by default `tripped`, is 1."""
+        # The fused optimizer changes nothing if this is 1.
         self._adam.found_inf = self.tripped if skip is None else skip  # type: ignore[attr-defined]
         self._adam.step()
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """Copies of the moments, under MOMENT.NAME, on the CPU."""
-        # Contiguous and of their own storage, as files of tensors ask for.
+        """Returns copies of the moments, named MOMENT.NAME, on the CPU."""
+        # Contiguous tensors with their own storage, as the file format requires.
         return {
             f"{moment}.{name}": self._adam.state[parameter][moment].cpu().clone()
             for name, parameter in self._parameters.items()
@@ -85,7 +85,7 @@ class GuardedAdam:
         }
 
     def load_state_dict(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Goes on from the moments of `state_dict`, which are of the same shapes."""
+        """Restores the moments of `state_dict`, which have the same shapes."""
         for name, parameter in self._parameters.items():
             for moment in _MOMENTS:
                 self._adam.state[parameter][moment].copy_(tensors[f"{moment}.{name}"])

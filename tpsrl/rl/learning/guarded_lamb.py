@@ -1,9 +1,9 @@
-"""Lamb with BPS's clip on the trust ratio, which keeps `GuardedAdam`'s guard.
+"""Lamb with BPS's clipped trust ratio and `GuardedAdam`'s guard.
 
-Large mini-batches allow high learning rates, but layers differ in the steps that they bear. Lamb
-(You et al. 2020, algorithm 2) takes Adam's direction and scales it per layer to the norm of the
-layer's weights. Large Batch Simulation (Shacklett et al. 2021, equations 1 and 2) limits that norm
-to 10 and clips the ratio.
+Large mini-batches allow high learning rates, but layers tolerate different step sizes. Lamb (You et
+al. 2020, algorithm 2) takes Adam's direction and scales it per layer to the norm of the layer's
+weights. Large Batch Simulation (Shacklett et al. 2021, equations 1 and 2) limits that norm to 10
+and clips the ratio.
 """
 
 import math
@@ -22,15 +22,15 @@ class GuardedLamb(GuardedAdam):
     """Steps of -rate * ratio * direction, direction = Adam's step + `weight_decay` * weights.
 
     The ratio is `trust_ratio` for matrices and kernels. It is 1 for parameters with fewer axes
-    (biases and Fixup's scalars: Shacklett et al., appendix B), whose steps are AdamW's.
+    (biases and Fixup's scalars: Shacklett et al., appendix B), which therefore get AdamW's steps.
 
     Args:
-        parameters: by name, all on one device; they are changed in place
-        learning_rate: of the next steps; `set_rates` changes it
+        parameters: parameters by name, all on one device; changed in place
+        learning_rate: initial learning rate; `set_rates` changes it
         eps: Adam's epsilon
-        apart: names of those that may have a rate of their own
+        apart: names of parameters that may have a separate learning rate
         weight_decay: lambda; standard deviations are not decayed
-        trust_min: rho, the smallest ratio; the largest is its inverse
+        trust_min: rho, the minimum ratio; the maximum is its inverse
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class GuardedLamb(GuardedAdam):
 
     @torch.no_grad()
     def step(self, skip: torch.Tensor | None = None) -> None:
-        """One step along the gradients; none where `skip` () float, or the own guard, is 1."""
+        """Makes one step along the gradients, unless `skip` (), by default `tripped`, is 1."""
         stays = (self.tripped if skip is None else skip) > 0
         for group in self._adam.param_groups:
             for parameter in group["params"]:
@@ -59,7 +59,7 @@ class GuardedLamb(GuardedAdam):
                     self._move(parameter, group["lr"], stays)
 
     def _move(self, parameter: torch.Tensor, rate: float, stays: torch.Tensor) -> None:
-        """A step of one parameter, or none where `stays` () bool."""
+        """Makes a step of one parameter, or none where `stays` () bool is true."""
         state, gradient = self._adam.state[parameter], parameter.grad
         assert gradient is not None
         new = {
@@ -75,15 +75,16 @@ class GuardedLamb(GuardedAdam):
         ratio = trust_ratio(parameter, direction, self._trust_min) if parameter.ndim > 1 else 1.0
         moved = parameter - rate * ratio * direction
         for old, value in ((parameter, moved), *((state[name], new[name]) for name in new)):
-            # Chosen on the device, so that nothing waits for it.
+            # Selected on the device, so that the host need not wait for it.
             old.copy_(torch.where(stays, old, value))
 
 
 def trust_ratio(weight: torch.Tensor, direction: torch.Tensor, least: float) -> torch.Tensor:
-    """The ratio () of a layer: min(|weight|, 10) / |direction|, within [`least`, 1 / `least`].
+    """Returns the trust ratio () of a layer, within [`least`, 1 / `least`].
 
-    Shacklett et al. 2021, equation 2. It is 1 where either norm is 0, as in the authors' code: a
-    layer that starts at zero would hardly leave it by the equation's smallest ratio.
+    The ratio is min(|weight|, 10) / |direction| (Shacklett et al. 2021, equation 2). It is 1 where
+    either norm is 0, as in the authors' code: with the equation's minimum ratio, a layer that
+    starts at zero would hardly move.
     """
     of_weight, of_direction = weight.norm(), direction.norm()
     ratio = (of_weight.clamp(max=_LARGEST_NORM) / of_direction).clamp(least, 1.0 / least)

@@ -1,4 +1,4 @@
-"""Moments of what the environments of a rollout have shown, of all ranks together."""
+"""Running moments of observations over the rollouts of all ranks."""
 
 import torch
 
@@ -7,19 +7,19 @@ from tpsrl.rl.distributed.group import Group
 from tpsrl.rl.policy.actor_critic import ActorCritic
 from tpsrl.rl.policy.moments import RunningMoments
 
-_AT_ONCE = 256  # pictures whose channels are made at a time
+_AT_ONCE = 256  # images per batch of sums
 
 
 def follow(policy: ActorCritic, rollout: Rollout, group: Group) -> None:
-    """Takes the fresh steps of all ranks into the moments that a policy normalises by.
+    """Updates a policy's running moments with the fresh steps of all ranks.
 
-    Sums are over all ranks and in float64, so all ranks keep equal moments. Those of pictures are
-    of their channels (`tpsrl.rl.policy.channel_norm`).
+    Sums are over all ranks and in float64, so all ranks keep equal moments. For images, the moments
+    are per channel (`tpsrl.rl.policy.channel_norm`).
 
     Args:
-        policy: whose moments are changed, where it has any
-        rollout: finished
-        group: who learns together; all ranks call this
+        policy: the policy, whose moments, if any, are changed in place
+        rollout: a finished rollout
+        group: ranks that learn together; all of them call this function
     """
     rows = torch.as_tensor(rollout.rows[: rollout.num_fresh], device=rollout.device)
     for name, moments in policy.moments.items():

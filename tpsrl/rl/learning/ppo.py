@@ -26,10 +26,10 @@ from tpsrl.rl.learning.teaching import Label, Teacher
 from tpsrl.rl.learning.value_fit import fit_value, squared_errors
 from tpsrl.rl.policy.actor_critic import VALUE_PARTS, ActorCritic, PolicyStep
 
-# The loss () of a policy on demonstrations, another batch at each call.
+# Returns the loss () of a policy on demonstrations, on a new batch at each call.
 Imitation = Callable[[ActorCritic], torch.Tensor]
 
-# What is averaged over mini-batches, in this order; `_step` returns it.
+# Metrics averaged over mini-batches, in the order in which `_step` returns them.
 _MEASURED = (
     "policy_loss",
     "value_loss",
@@ -50,12 +50,18 @@ _KL = _MEASURED.index("kl")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Target:
-    """What an update holds on to: columns, and the weights of imitation and of the teacher.
+    """Columns and weights that stay fixed during an update.
 
-    `log_prob` is that of the policy at the start of the update, `weight` stands against the bias of
-    sampling, `correction` is proximal / behaviour where a former policy has collected. With
-    `value_only` nothing but the value is learned. `share` is how much this rank counts. `label` are
-    columns of what the teacher says, None where its weight is 0.
+    Attributes:
+        advantage: column of advantages
+        weight: column of importance weights against sampling bias
+        log_prob: column of log probabilities under the policy at the start of the update
+        correction: column of proximal / behaviour, for rows collected by an older policy
+        imitation_coef: weight of the imitation loss
+        value_only: whether only the value is trained
+        share: weight of this rank
+        teacher_coef: weight of the distillation loss
+        label: columns of the teacher's labels; None if their weight is 0
     """
 
     advantage: torch.Tensor
@@ -69,29 +75,31 @@ class _Target:
     label: Label | None
 
     def labels(self, rows: torch.Tensor) -> Label:
-        """What the teacher says of rows."""
+        """Returns the teacher's labels of rows."""
         assert self.label is not None
         return Label(self.label.mean[rows], self.label.std[rows])
 
 
 class PPO:
-    """Improves a policy with one finished rollout after the other.
-
-    `rate` is the learning rate before the schedule: with the schedule "adaptive" that of the next
-    epoch, else that of the settings.
+    """Updates a policy with one finished rollout at a time.
 
     Args:
-        policy: whose parameters are changed in place; its `mask` says which action parts count
-        settings: how
-        seed: of the order of sequences
-        imitation: loss on demonstrations that is added in each mini-batch, `imitation_coef` times
-            at first and linearly less until `imitation_until`
-        group: who learns the same policy together, each from rollouts of its own; all have to
-            begin with the same policy and make as many updates
-        teacher: who says what to do in each state of a rollout, for `teacher_coef`
+        policy: the policy, whose parameters are changed in place; its `mask` gives the action
+            dimensions that count
+        settings: settings of the learner
+        seed: seed of the order of sequences
+        imitation: loss on demonstrations, added in each mini-batch with weight `imitation_coef`,
+            which decays linearly to 0 at `imitation_until`
+        group: ranks that train the same policy, each on its own rollouts; all must start with the
+            same policy and make equally many updates
+        teacher: teacher that labels each state of a rollout, for `teacher_coef`
+
+    Attributes:
+        rate: learning rate before the schedule's factor: with the schedule "adaptive" that of the
+            next epoch, otherwise that of the settings
 
     Raises:
-        UserError: settings do not fit together.
+        UserError: the settings are inconsistent.
     """
 
     def __init__(
@@ -134,25 +142,27 @@ class PPO:
         value_only: bool = False,
         version: int | None = None,
     ) -> dict[str, float]:
-        """Learns from a finished rollout; returns metrics, means over its mini-batches.
+        """Trains on a finished rollout; returns metrics, as means over its mini-batches.
 
-        Policy and value loss, entropy and its coefficient, "kl" from the policy at the start (of
-        low variance: mean of ratio - 1 - log ratio), "clip_fraction" of ratios outside the clip
-        range, mean ratio, importance weight, gradient norm before it is cut, imitation loss,
-        "correction" of steps by a former policy. Of the rollout: explained variance, share of fresh
-        rows, mean age in policy versions, epochs made. Nothing waits for the device in between,
-        unless `target_kl` is set or the schedule is "adaptive".
+        Metrics of mini-batches: policy and value loss, entropy and its coefficient, "kl" from the
+        policy at the start (low-variance estimate: mean of ratio - 1 - log ratio), "clip_fraction"
+        of ratios outside the clip range, mean ratio, importance weight, gradient norm before
+        clipping, imitation loss, "correction" of steps by an older policy, teacher loss, auxiliary
+        loss. Metrics of the rollout: explained variance, share of fresh rows, mean age in policy
+        versions, learning rate, epochs made. The host does not wait for the device within the
+        update, unless `target_kl` is set or the schedule is "adaptive".
 
         Args:
-            rollout: finished
-            progress: share of the training that is done, in [0, 1]
-            value_only: only the value's own parameters are changed, and only their moments; other
-                gradients of zero would leave Adam with moments of zero that it counts on, and make
-                its first steps three times too long
-            version: of the policy, as the rollout counts them; None: the newest that collected
+            rollout: a finished rollout
+            progress: completed share of the training, in [0, 1]
+            value_only: whether only the value's own parameters and their moments are changed. The
+                other gradients are removed: gradients of zero would leave Adam with zero moments,
+                whose bias correction makes the first real steps three times too long.
+            version: version of the policy, as counted in the rollout; None: the newest that
+                collected
 
         Raises:
-            RunError: a loss is not finite; parameters and optimizers are as the last finite
+            RunError: a loss is not finite; parameters and optimizers stay as the last finite
                 mini-batch left them.
         """
         settings = self.settings
@@ -189,7 +199,8 @@ class PPO:
         mean = (total / (epochs * settings.minibatches)).tolist()
         if bool(self.optimizer.tripped):
             raise RunError(_complaint(self.policy, rollout))
-        # Only now: until here the policy has to see as the one that has collected.
+        # At the end, since during the update the policy must normalise observations as it did
+        # when it collected them.
         follow(self.policy, rollout, self.group)
         return dict(zip(_MEASURED, mean, strict=True)) | {
             "imitation_coef": coefficient,
@@ -206,22 +217,22 @@ class PPO:
         return self.settings.schedule == "adaptive"
 
     def _decay(self, progress: float) -> float:
-        """The share of the imitation's weight that is left."""
+        """Returns the remaining share of the imitation loss's weight."""
         until = self.settings.imitation_until
         return max(0.0, 1.0 - progress / until) if until > 0.0 else 0.0
 
     def _set_rates(self, factor: float) -> None:
-        """Of the next steps; `factor` is what the schedule leaves of a rate."""
+        """Sets the learning rates of the next steps; `factor` is that of the schedule."""
         of_value = self.settings.value_learning_rate
         self.optimizer.set_rates(
             self.rate * factor, None if of_value is None else of_value * factor
         )
 
     def _adapt(self, kl: float, last: bool, value_only: bool) -> None:
-        """Adapts the rate after an epoch.
+        """Adapts the learning rate after an epoch.
 
-        The first of several epochs ends near where it began as a matter of course: the rate rises
-        after the last one only, but falls at once.
+        The KL after the first of several epochs is always small, so the rate may rise only after
+        the last epoch; it may fall after each.
         """
         settings = self.settings
         if self._adaptive and not value_only:
@@ -230,7 +241,7 @@ class PPO:
 
     @property
     def shuffle(self) -> torch.Tensor:
-        """The state of the order of mini-batches, the one thing that ranks do not share."""
+        """State of the random order of mini-batches, the only state that differs between ranks."""
         return self.generator.get_state()
 
     @shuffle.setter
@@ -238,7 +249,7 @@ class PPO:
         self.generator.set_state(state.cpu())
 
     def state_dict(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-        """All that an exact continuation needs besides the policy: tensors, and JSON types."""
+        """Returns the state for an exact resumption, without the policy: tensors, and JSON data."""
         tensors = {"shuffle": self.shuffle}
         tensors |= {f"entropy.{k}": v for k, v in self.entropy.state_dict().items()}
         tensors |= {f"adam.{k}": v for k, v in self.optimizer.state_dict().items()}
@@ -248,12 +259,12 @@ class PPO:
         return tensors, note | ({"rate": self.rate} if self._adaptive else {})
 
     def load_state_dict(self, tensors: dict[str, torch.Tensor], note: dict[str, Any]) -> None:
-        """Goes on exactly where `state_dict` was taken; the settings are those of this object.
+        """Restores the learner exactly from `state_dict`; the settings are those of this object.
 
-        A rate that was adapted is put back into the bounds.
+        An adapted learning rate is clamped to the bounds of the settings.
 
         Raises:
-            UserError: it is the state of another policy's learner.
+            UserError: the state does not fit this policy, or is damaged.
         """
         own, about = self.state_dict()
         if note.get("parameters") != about["parameters"]:
@@ -268,7 +279,7 @@ class PPO:
                     f"{tuple(tensor.shape)} here"
                 )
             given = tensors[name]
-            # Without a bonus the coefficient's logarithm is -inf here, too.
+            # Without a bonus, the logarithm of the coefficient is -inf in both.
             if given.dtype != tensor.dtype or not (given.isfinite() | given.eq(tensor)).all():
                 raise UserError(f"learner: {name} in the checkpoint is damaged")
             if name.startswith("adam.exp_avg_sq.") and (given < 0).any():
@@ -290,10 +301,10 @@ class PPO:
         value_only: bool,
         progress: float,
     ) -> _Target:
-        """What the update of a rollout by the policy of this version holds on to."""
+        """Computes the fixed columns and weights for an update by this version of the policy."""
         batch = len(rollout.rows) // self.settings.minibatches
         log_prob = rollout.log_prob
-        if self.settings.surrogate:  # nothing else asks for it
+        if self.settings.surrogate:  # only the surrogate uses it
             log_prob = proximal_log_prob(self.policy, rollout, version, batch)
         correction = (log_prob - rollout.log_prob).exp().clamp(max=self.settings.correction_max)
         advantage, weight = self._advantage(rollout), self._weight(rollout)
@@ -317,7 +328,11 @@ class PPO:
         )
 
     def _estimate(self, rollout: Rollout) -> float:
-        """Advantages and returns of the fresh rows, into the rollout; the explained variance."""
+        """Writes advantages and returns of fresh rows into the rollout.
+
+        Returns:
+            The explained variance.
+        """
         rows = rollout.rows[: rollout.num_fresh]
         if not len(rows):
             return 0.0
@@ -335,7 +350,7 @@ class PPO:
         return explained_variance(value, returns)
 
     def _advantage(self, rollout: Rollout) -> torch.Tensor:
-        """The advantage column as the loss takes it."""
+        """Returns the advantage column, normalised over all ranks if the settings say so."""
         if not self.settings.normalise_advantage:
             return rollout.advantage
         chosen = rollout.advantage[torch.as_tensor(rollout.rows, device=rollout.device)].double()
@@ -346,7 +361,7 @@ class PPO:
         return (rollout.advantage - mean.float()) / (variance.sqrt().float() + 1e-8)
 
     def _weight(self, rollout: Rollout) -> torch.Tensor:
-        """A column of importance weights; stale rows have none, that is 1."""
+        """Returns a column of importance weights, 1 for stale rows."""
         rows = rollout.rows[: rollout.num_fresh]
         weight = np.ones(rollout.capacity, np.float32)
         steps, envs = self.group.totals([len(rows), rollout.num_envs])
@@ -359,7 +374,7 @@ class PPO:
         return torch.as_tensor(weight, device=rollout.device)
 
     def _step(self, rollout: Rollout, part: Minibatch, target: _Target) -> torch.Tensor:
-        """One gradient step; what was measured before it."""
+        """Makes one gradient step; returns the metrics of `_MEASURED`, computed before the step."""
         settings, rows = self.settings, part.rows
         observation = {name: t.index_select(0, rows) for name, t in rollout.observation.items()}
         step = self.policy.evaluate(
@@ -427,7 +442,7 @@ class PPO:
         step: PolicyStep,
         observation: dict[str, torch.Tensor],
     ) -> FeatureBatch:
-        """What an auxiliary loss is shown of a mini-batch."""
+        """Returns the auxiliary loss's inputs for a mini-batch."""
         return FeatureBatch.of(
             step.features.float(),
             None if step.vision is None else step.vision.float(),
@@ -439,7 +454,7 @@ class PPO:
 
 
 def _optimizer(parameters: Mapping[str, torch.Tensor], settings: PPOSettings) -> GuardedAdam:
-    """What makes the steps, as the settings say."""
+    """Creates the optimizer of the settings."""
     of_value = [name for name in parameters if name.startswith(VALUE_PARTS)]
     given = (parameters, settings.learning_rate, settings.adam_eps, of_value)
     if settings.optimizer == "lamb":
@@ -448,13 +463,16 @@ def _optimizer(parameters: Mapping[str, torch.Tensor], settings: PPOSettings) ->
 
 
 def clipped_loss(ratio: torch.Tensor, advantage: torch.Tensor, clip: float) -> torch.Tensor:
-    """PPO's loss (k,) for ratios (k,) of new to old probability (Schulman et al. 2017, eq. 7)."""
+    """Returns PPO's loss (k,) for ratios (k,) of new to old probability.
+
+    Schulman et al. 2017, equation 7.
+    """
     clipped = ratio.clamp(1.0 - clip, 1.0 + clip)
     return -torch.minimum(ratio * advantage, clipped * advantage)
 
 
 def _auxiliary(policy: ActorCritic, settings: PPOSettings) -> Auxiliary | None:
-    """The auxiliary loss that settings ask for."""
+    """Creates the auxiliary loss of the settings, None for none."""
     name = settings.auxiliary_name
     if name is None:
         return None
@@ -468,17 +486,17 @@ def _auxiliary(policy: ActorCritic, settings: PPOSettings) -> Auxiliary | None:
 
 
 def _newest(rollout: Rollout) -> int:
-    """The newest version of the policy that has collected."""
+    """Returns the newest policy version that collected rows."""
     return int(rollout.version[rollout.rows].max())
 
 
 def _age(rollout: Rollout, version: int) -> float:
-    """How many versions older than the one that learns the policy was, on average over the rows."""
+    """Returns the mean number of versions by which the rows' policies are older than `version`."""
     return float(version - rollout.version[rollout.rows].mean())
 
 
 def _complaint(policy: ActorCritic, rollout: Rollout) -> str:
-    """What to say of a loss that is not finite: the first of its inputs that is not either."""
+    """Returns the error text for a loss that is not finite, naming the first such input."""
     rows = torch.as_tensor(rollout.rows, device=rollout.device)
     seen = {f"observation {name}": t[rows] for name, t in rollout.observation.items()}
     seen["reward"] = torch.as_tensor(rollout.reward[rollout.rows])
@@ -491,7 +509,7 @@ def _complaint(policy: ActorCritic, rollout: Rollout) -> str:
 
 
 def _under(prefix: str, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Those whose name begins so, without it."""
+    """Returns the tensors whose name starts with a prefix, by name without the prefix."""
     return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
 
 

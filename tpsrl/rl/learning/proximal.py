@@ -1,9 +1,9 @@
-"""What the policy would have done at the start of an update where another one has collected.
+"""Log probabilities under the policy at the start of an update, for steps of older policies.
 
-PPO's ratio bounds how far an update moves the policy, so it has to be taken to the policy that is
-updated. Where a former one has collected, that is another probability than the recorded one, and
-the recorded one counts as a fixed importance weight, proximal / behaviour (decoupled PPO: Hilton,
-Cobbe and Schulman 2022, "Batch size-invariance for policy optimization", equation 3).
+PPO's ratio bounds how far an update moves the policy, so its denominator must be the policy that is
+updated. If an older policy collected the step, the recorded probability is a different one: it then
+enters as a fixed importance weight, proximal / behaviour (decoupled PPO: Hilton, Cobbe and Schulman
+2022, "Batch size-invariance for policy optimization", equation 3).
 """
 
 import numpy as np
@@ -17,17 +17,17 @@ from tpsrl.rl.policy.actor_critic import ActorCritic
 def proximal_log_prob(
     policy: ActorCritic, rollout: Rollout, version: int, batch: int
 ) -> torch.Tensor:
-    """Logarithms of the probability that a policy gives the actions of a finished rollout.
+    """Returns the log probabilities of a finished rollout's actions under a policy, as a column.
 
-    A column of the rollout. Where the policy of this `version` has collected, it is what was
-    recorded; elsewhere the policy is run over the sequence from its start, as far as other versions
-    have collected, so that a few steps of another version cost little.
+    Where version `version` of the policy collected a row, the recorded log probability is used.
+    Elsewhere the policy is run over the sequence from its start up to the last row of another
+    version, so that a few steps of another version cost little.
 
     Args:
-        policy: as it is now
-        rollout: finished
-        version: of the policy
-        batch: about how many steps it is run on at once
+        policy: the current policy
+        rollout: a finished rollout
+        version: version of `policy`
+        batch: approximate number of steps per run of the policy
     """
     found = rollout.log_prob
     parts = stale_sequences(rollout, version, batch)
@@ -45,7 +45,7 @@ def proximal_log_prob(
 
 
 def stale_sequences(rollout: Rollout, version: int, batch: int) -> list[Minibatch]:
-    """The sequences of a rollout in which other versions have collected, each up to the last such.
+    """Returns the sequences with rows of other versions, each up to the last of these rows.
 
     Each part has at most `batch` steps, unless it is a single sequence.
     """

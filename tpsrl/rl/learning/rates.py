@@ -1,13 +1,13 @@
-"""The learning rate over a training: schedules that are fixed, and one that follows the KL."""
+"""Learning rate over a training: fixed schedules, and one that adapts to the KL divergence."""
 
 import math
 
-FACTOR = 1.5  # by which the adaptive rate moves at once
+FACTOR = 1.5  # of one change of the adaptive rate
 _SCALED_UNTIL = 0.5  # share of the training
 
 
 def rate_factor(schedule: str, progress: float) -> float:
-    """The share of the learning rate that is left, from 1 at progress 0 to 0 at 1."""
+    """Returns the factor of the learning rate: from 1 at progress 0 to 0 at 1, or constantly 1."""
     progress = min(max(progress, 0.0), 1.0)
     if schedule == "cosine":
         return 0.5 * (1.0 + math.cos(math.pi * progress))
@@ -15,10 +15,10 @@ def rate_factor(schedule: str, progress: float) -> float:
 
 
 def batch_factor(batch: float, base: int, progress: float) -> float:
-    """What the rate is multiplied by for mini-batches of `batch` steps on all ranks.
+    """Returns the factor of the learning rate for mini-batches of `batch` steps over all ranks.
 
-    The root of batch / base at first, and 1 from half of the training on, along a cosine
-    (Shacklett et al. 2021, section 3.4 and appendix B). Always 1 with a `base` of 0.
+    It begins at the square root of batch / base and reaches 1 at half of the training, along a
+    cosine (Shacklett et al. 2021, section 3.4 and appendix B). With a `base` of 0 it is always 1.
     """
     if not base:
         return 1.0
@@ -27,10 +27,11 @@ def batch_factor(batch: float, base: int, progress: float) -> float:
 
 
 def desired_kl(start: float, final: float | None, progress: float) -> float:
-    """The KL that is desired at a share `progress` of the training: falls by equal factors.
+    """Returns the desired KL at a share `progress` of the training.
 
-    The gradient of a rollout is mostly noise; what is left of a policy's failures in the end is
-    what the noise of its last updates makes of it.
+    It falls geometrically from `start` to `final`: a rollout's gradient is mostly noise, and noise
+    in the last updates causes a policy's remaining failures. Without a `final` above 0, the desired
+    KL stays at `start`.
     """
     if final is None or final <= 0.0 or start <= 0.0:
         return start
@@ -40,10 +41,11 @@ def desired_kl(start: float, final: float | None, progress: float) -> float:
 def adapted(
     rate: float, kl: float, desired: float, bounds: tuple[float, float], may_rise: bool
 ) -> float:
-    """The rate after an epoch that moved the policy by a KL (Liang et al. 2018, as in rl_games).
+    """Returns the learning rate after an epoch with this KL (Liang et al. 2018, as in rl_games).
 
-    Divided by 1.5 where the KL is above twice the desired one, and multiplied by it where it is
-    below half of it and the rate may rise; within bounds. A KL that is not finite changes nothing.
+    The rate is divided by 1.5 where the KL is above twice the desired one, and multiplied by 1.5
+    where the KL is below half of it and `may_rise` is true; it stays within `bounds`. A KL of NaN
+    leaves the rate unchanged.
     """
     if kl > 2.0 * desired:
         rate /= FACTOR

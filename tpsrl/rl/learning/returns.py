@@ -1,4 +1,4 @@
-"""Advantages and returns of interleaved environments, and weights against biased sampling."""
+"""Advantages and returns of interleaved environments, and importance weights of rows."""
 
 import numpy as np
 
@@ -13,21 +13,21 @@ def gae(
     gamma: float,
     lam: float,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Generalised advantage estimation (Schulman et al. 2016, equations 11 and 16).
+    """Computes generalised advantage estimation (Schulman et al. 2016, equations 11 and 16).
 
-    Rows may be of any interleaving of environments; within one they are in order of time. A time
-    limit is no end: the return goes on behind a truncated row with its bootstrap value, behind a
-    terminated one there is nothing.
+    Environments may be interleaved in any way; the rows of one environment are in order of time.
+    The return continues past a truncated row with its bootstrap value, and ends at a terminated
+    row.
 
     Args:
         reward: (k,)
         value: (k,) estimated return before each row
-        bootstrap: (k,) estimated return of what follows a row; read where an episode was truncated
-            and at each environment's last row
-        terminated, truncated: (k,) bool; a row under both counts as terminated
+        bootstrap: (k,) estimated return after each row; used where an episode was truncated and at
+            each environment's last row
+        terminated, truncated: (k,) bool; a row with both counts as terminated
         env: (k,) int
-        gamma: discount of a step
-        lam: weight of each further step
+        gamma: discount per step
+        lam: lambda, weight of each further step
 
     Returns:
         Advantages (k,) and returns (k,), their sum with the value, float32.
@@ -40,7 +40,7 @@ def gae(
 
     following = bootstrap[order].astype(np.float64)
     following[:-1] = np.where(continues[:-1], value_before[1:], following[:-1])
-    # Not a product: a bootstrap value that nobody asked for may be anything.
+    # Not a product: unused bootstrap values may be infinite or NaN.
     following = np.where(terminated[order], 0.0, following)
     delta = reward[order] + gamma * following - value_before
 
@@ -55,17 +55,17 @@ def gae(
 def importance_weights(
     env: np.ndarray, even: float, maximum: float = 1.0, renormalise: bool = False
 ) -> np.ndarray:
-    """Weight (k,) float32 of each row against the sampling bias of variable rollouts.
+    """Returns the weight (k,) float32 of each row against the sampling bias of variable rollouts.
 
-    An environment that gave n_i of the n fresh rows, where an equal share were n / N, gets
+    An environment with n_i of the n fresh rows, where n / N would be an equal share, gets
     min(maximum, (n / N) / n_i): VER's truncated importance sampling, section 4.
 
     Args:
-        env: (k,) int, environments of the fresh rows, and of no others
+        env: (k,) int, environments of the fresh rows
         even: n / N, over all ranks that learn together
-        maximum: 0 turns the weights off, all are 1
-        renormalise: divides by the mean weight. As in the paper it is less than 1 wherever the
-            shares are unequal, which acts like a lower learning rate.
+        maximum: largest weight; 0: all weights are 1
+        renormalise: whether to divide by the mean weight. Without it, as in the paper, the mean is
+            below 1 wherever the shares are unequal, which acts like a lower learning rate.
     """
     if maximum == 0.0 or len(env) == 0:
         return np.ones(len(env), np.float32)
@@ -74,9 +74,9 @@ def importance_weights(
 
 
 def explained_variance(value: np.ndarray, returns: np.ndarray) -> float:
-    """The share of the variance of returns (k,) that values (k,) account for.
+    """Returns the share of the variance of returns (k,) that values (k,) explain.
 
-    1 is perfect, 0 no better than a constant; 0 too where the returns do not vary.
+    1 is perfect, 0 is no better than a constant; also 0 if the returns do not vary.
     """
     variance = np.var(returns, dtype=np.float64)
     if variance == 0.0:
@@ -85,13 +85,13 @@ def explained_variance(value: np.ndarray, returns: np.ndarray) -> float:
 
 
 def _discounted_sums(terms: np.ndarray, factors: np.ndarray) -> np.ndarray:
-    """s (k,) with s_i = terms_i + factors_i s_{i+1}; the last factor is 0.
+    """Returns sums s (k,) with s_i = terms_i + factors_i s_{i+1}; the last factor is 0.
 
-    By doubling: after p passes every sum reaches 2^p terms far, so that log2(k) passes over whole
+    Uses doubling: after p passes every sum covers 2^p terms, so that log2(k) passes over whole
     arrays replace a loop over rows.
     """
     total, factor, reach = terms.copy(), factors.astype(np.float64), 1
-    with np.errstate(invalid="ignore"):  # of what is not finite the learner speaks
+    with np.errstate(invalid="ignore"):  # the learner reports values that are not finite
         while reach < len(total) and factor.any():
             total[:-reach] += factor[:-reach] * total[reach:]
             factor[:-reach] *= factor[reach:]

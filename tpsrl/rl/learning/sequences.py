@@ -1,8 +1,8 @@
-"""Sequences of steps for a recurrent policy, packed as torch packs them (VER, section 2.2).
+"""Sequences of steps for a recurrent policy, in torch's packed order (VER, section 2.2).
 
-A packed batch holds the first steps of all its sequences, then the second steps of those that have
-one, and so on, the longest sequence first in each: what happens in a step is contiguous, and so is
-the whole, with no padding.
+A packed batch holds the first steps of all sequences, then the second steps of the sequences that
+have one, and so on, with the longest sequence first in each group. The rows of one time step are
+contiguous, and there is no padding.
 """
 
 import itertools
@@ -20,8 +20,9 @@ from tpsrl.rl.policy.recurrent import Pack
 class Minibatch:
     """Part of a rollout.
 
-    rows: (k,) int64 indices into the rollout's columns, in packed order, on its device
-    pack: how they fall into sequences
+    Attributes:
+        rows: (k,) int64 indices into the rollout's columns, in packed order, on its device
+        pack: division of the rows into sequences
     """
 
     rows: torch.Tensor
@@ -31,12 +32,13 @@ class Minibatch:
 def minibatches(
     rollout: Rollout, count: int, generator: torch.Generator | None
 ) -> Iterator[Minibatch]:
-    """The rows of a finished rollout, each once, in `count` parts of equally many steps.
+    """Yields the rows of a finished rollout, each once, in `count` mini-batches.
 
-    Sequences begin where an episode or the rollout does. In random order they are laid end to end
-    and divided; sizes differ by one at most. A sequence that lies across a division begins anew
-    behind it, from the memory that was recorded there. For a policy without memory every step is a
-    sequence of its own: neighbours resemble each other, and a part should be of all kinds.
+    Sequences begin where an episode or the rollout begins. They are concatenated in random order
+    and divided; sizes differ by at most one step. A sequence that crosses a division is cut there,
+    and its second part starts from the memory recorded at the cut. For a policy without memory,
+    every step is its own sequence: neighbouring steps are correlated, and mini-batches should not
+    be.
     """
     rows = rollout.rows
     if not 0 < count <= len(rows):
@@ -54,9 +56,9 @@ def minibatches(
 
 
 def packed(rollout: Rollout, rows: np.ndarray, lengths: np.ndarray) -> Minibatch:
-    """Rows (k,) that are sequences of these lengths (q,), laid end to end, as a mini-batch.
+    """Packs rows (k,), consecutive sequences of the given lengths (q,), into a mini-batch.
 
-    Each sequence begins from the memory that was recorded there.
+    Each sequence starts from the memory recorded at its first row.
     """
     order, batch_sizes, heads = pack_order(lengths)
     index = torch.as_tensor(rows[order], device=rollout.device)
@@ -66,9 +68,9 @@ def packed(rollout: Rollout, rows: np.ndarray, lengths: np.ndarray) -> Minibatch
 def sequences(
     env: np.ndarray, is_first: np.ndarray, generation: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Rows (k,) sequence after sequence, each in order of time, and the sequences' lengths (q,).
+    """Returns rows (k,) sorted by sequence and time, and the lengths (q,) of the sequences.
 
-    Takes rows that are in order of time within each environment and generation.
+    The input rows must be in order of time within each environment and generation.
     """
     order = np.lexsort((env, generation))  # stable
     env, generation = env[order], generation[order]
@@ -81,7 +83,7 @@ def sequences(
 def shuffled(
     order: np.ndarray, lengths: np.ndarray, generator: torch.Generator | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The same rows with their sequences in random order, and where each begins (q,)."""
+    """Returns the rows with their sequences in random order, and the sequences' starts (q,)."""
     chosen = torch.randperm(len(lengths), generator=generator).numpy()
     old_begins = (np.cumsum(lengths) - lengths)[chosen]
     lengths = lengths[chosen]
@@ -90,11 +92,11 @@ def shuffled(
 
 
 def pack_order(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
-    """Packed order of k rows that are sequences of these lengths (q,), laid end to end.
+    """Computes the packed order of k rows, consecutive sequences of the given lengths (q,).
 
     Returns:
-        Indices (k,) of the rows in packed order, the batch sizes (t,), and q: the first q of the
-        packed rows begin the sequences, the longest first.
+        Indices (k,) of the rows in packed order, the batch sizes (t,), and q: the first q packed
+        rows are the first rows of the sequences, longest sequence first.
     """
     by_length = np.argsort(-lengths, kind="stable")
     rank = np.empty_like(by_length)

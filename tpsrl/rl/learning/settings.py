@@ -1,4 +1,4 @@
-"""What the learner can be told; imports no torch, so that help and errors come at once."""
+"""Settings of the learner; imports no torch, so that help and errors appear at once."""
 
 import dataclasses
 import math
@@ -7,23 +7,24 @@ from typing import Literal
 from tpsrl import config
 from tpsrl.errors import UserError
 
-# Larger ones are slips, by which a float32 overflows.
+# Larger values are typing errors and overflow float32.
 _LARGEST_RATE = 10.0
 _LARGEST_WEIGHT = 1e6
-# A signal to stop is looked at only behind an update.
+# Stop signals are only checked after an update, so its length is limited.
 _MOST_PASSES = 100
 _MOST_PARTS = 10_000
-AUXILIARY_NAMES = ("state", "cpca")  # auxiliary losses in the box
+AUXILIARY_NAMES = ("state", "cpca")  # built-in auxiliary losses
 _STATE = AUXILIARY_NAMES[0]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PPOSettings:
-    """How to learn; by default as in VER's Table A1.
+    """Settings of PPO. The defaults are those of VER's Table A1.
 
-    What the paper does not say is from habitat-baselines 0.3.3 (gradient norm, Adam's epsilon, the
-    1/2 in the value loss). There the entropy coefficient has the policy's rate, 2.5e-4 a step, by
-    which a factor of ten takes 9,000 steps; ours by default takes a hundred updates.
+    Values that the paper does not give are from habitat-baselines 0.3.3 (gradient norm, Adam's
+    epsilon, the 1/2 in the value loss). In habitat-baselines the entropy coefficient has the
+    policy's learning rate, 2.5e-4 per step, at which a factor of ten takes 9,000 steps; here the
+    default rate takes a hundred updates.
     """
 
     learning_rate: float = config.option(
@@ -168,21 +169,25 @@ class PPOSettings:
 
     @property
     def norm_limit(self) -> float:
-        """To which longer gradients are cut, infinite for none."""
+        """Maximum gradient norm, infinite for none."""
         return self.max_grad_norm or math.inf
 
     @property
     def auxiliary_name(self) -> str | None:
-        """Of the auxiliary loss, None for none."""
+        """Name of the auxiliary loss, None for none."""
         return self.auxiliary or (_STATE if self.auxiliary_coef else None)
 
     def check(self, prefix: str = "") -> None:
-        """Refuses what does not fit together; `prefix` stands before the names of fields.
+        """Checks that the settings are consistent.
+
+        Args:
+            prefix: prefix of field names in errors
 
         Raises:
-            UserError: a rate or a coefficient is outside its bounds, or these are in the wrong
-                order, or an auxiliary loss has no weight, or the optimizer or schedule has no use
-                for a setting. Without a bonus its bounds do not matter.
+            UserError: a rate or coefficient is outside its bounds, the bounds are in the wrong
+                order, an auxiliary loss has weight 0, or a setting contradicts the optimizer or
+                schedule. The bounds of the entropy coefficient are not checked without an entropy
+                bonus.
         """
         if self.auxiliary and self.auxiliary_coef == 0.0:
             raise UserError(

@@ -1,4 +1,4 @@
-"""The auxiliary loss `state`: the true state, read off the features."""
+"""Auxiliary loss `state`: predicts the true state from the features."""
 
 import torch
 from torch import nn
@@ -8,14 +8,14 @@ from tpsrl.errors import UserError
 from tpsrl.rl.learning.feature_batch import FeatureBatch, FeatureSizes
 from tpsrl.rl.policy.actor_critic import CRITIC
 
-_INITIAL = 0.1  # scale of the first weights
+_INITIAL = 0.1  # scale of the initial weights
 
 
 class StateHead(nn.Module):
-    """Reads the true state off a student's features.
+    """Predicts the true state from a student's features by a linear layer.
 
     Raises:
-        UserError: the environments do not show the true state.
+        UserError: the observations do not include the true state.
     """
 
     coefficient = 0.3
@@ -29,6 +29,6 @@ class StateHead(nn.Module):
         nn.init.zeros_(self.linear.bias)
 
     def forward(self, batch: FeatureBatch) -> torch.Tensor:
-        """How far the state that is read off the features is from the true one, ()."""
+        """Returns the smooth L1 distance () between the predicted and the true state."""
         found = self.linear(batch.features)
         return functional.smooth_l1_loss(found, batch.observation[CRITIC], beta=0.1)

@@ -1,8 +1,9 @@
-"""A teacher: a policy of the true state that says what a student should do in every state.
+"""Teachers: policies of the true state that label the states of a student.
 
-A teacher without memory is a function of the state, so that it can label each state that a student
-gets into, at the cost of a small network (DAgger: Ross, Gordon and Bagnell, AISTATS 2011). Labels
-count by the teacher's precision in each part of the action, as in DextrAH-G (Lum et al. 2024).
+A teacher without memory is a function of the state. It can therefore label every state that a
+student reaches, at the cost of a small network (DAgger: Ross, Gordon and Bagnell, AISTATS 2011).
+Errors are weighted by the teacher's precision in each action dimension, as in DextrAH-G (Lum et al.
+2024).
 """
 
 import dataclasses
@@ -20,22 +21,22 @@ from tpsrl.rl.policy.actor_critic import CRITIC, ActorCritic, PolicyStep, Tensor
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Label:
-    """What a teacher would do in n states: mean (n, A), and standard deviation (n, A)."""
+    """A teacher's action distribution in n states: mean (n, A) and standard deviation (n, A)."""
 
     mean: torch.Tensor
     std: torch.Tensor
 
 
 class Teacher:
-    """Labels states by a policy without memory.
+    """Labels states with the actions of a policy without memory.
 
     Args:
-        policy: that acts on the true state alone
-        columns: where its state is in the observation `CRITIC`
-        switches: the parts of the action of which only the sign matters
+        policy: policy that acts on the true state alone
+        columns: columns of the policy's state in the observation `CRITIC`
+        switches: action dimensions of which only the sign matters
 
     Raises:
-        UserError: it has a memory, a camera, or is shown its previous action.
+        UserError: the policy has a memory, a camera, or its previous action as an input.
     """
 
     def __init__(
@@ -52,13 +53,13 @@ class Teacher:
         self._switches = list(switches)
 
     def to(self, device: torch.device) -> "Teacher":
-        """Itself, on a device."""
+        """Moves the teacher to a device; returns itself."""
         self.policy.to(device)
         self._columns = self._columns.to(device)
         return self
 
     def label(self, observation: TensorObservation) -> Label:
-        """What it would do where the student has these observations (n, ...)."""
+        """Returns the teacher's labels for a student's observations (n, ...)."""
         state = observation[CRITIC].index_select(1, self._columns)
         count = len(state)
         previous = torch.zeros(count, self.policy.spec.action_size, device=state.device)
@@ -72,11 +73,11 @@ class Teacher:
     def distance(
         self, mean: torch.Tensor, label: Label, mask: torch.Tensor, switch_weight: float
     ) -> torch.Tensor:
-        """How far means (n, A) are from the labels of the same states, ().
+        """Returns the mean distance () of means (n, A) from the labels of the same states.
 
-        The error of quantities is in the teacher's standard deviations, by its square below one
-        and in proportion above; switches, on above zero, count by the cross entropy of a
-        probability (1 + mean) / 2.
+        The errors of continuous dimensions are in the teacher's standard deviations, squared below
+        one and linear above. Switches, which are on where the label is at least 0, count by the
+        cross entropy of the probability (1 + mean) / 2.
         """
         turned = torch.zeros_like(mask)
         turned[self._switches] = True
@@ -91,12 +92,14 @@ class Teacher:
 
 
 class MixedActor(nn.Module):
-    """A student whose actions are mixed with its teacher's, which hold it on the way at first.
+    """A student that collects with its teacher's help: its mean action is mixed with the teacher's.
+
+    The teacher's share keeps the student near the teacher's states early in training.
 
     Args:
-        student: whose values and memory these are
-        teacher: of it
-        share: of the teacher in the mean of the action, in [0, 1]
+        student: the student, which provides value and memory
+        teacher: its teacher
+        share: weight of the teacher in the mean of the action, in [0, 1]
     """
 
     share: torch.Tensor  # ()

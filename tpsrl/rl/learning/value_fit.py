@@ -1,9 +1,9 @@
-"""More passes over a rollout for a value with a network of its own.
+"""Additional epochs over a rollout for a value with its own network.
 
-A value that follows the policy late makes what the policy used to do look better than what it does
-now, and the policy drifts. One that is read off the true state takes no memory to run: rows may be
-shuffled one by one, and a pass costs next to nothing beside one through the policy (phasic policy
-gradient trains its value more often as well: Cobbe et al., ICML 2021).
+A value that lags behind the policy overestimates the policy's former actions relative to its
+present ones, and the policy drifts. A value computed from the true state has no memory: rows can be
+shuffled individually, and an epoch costs little compared with one through the policy (phasic policy
+gradient also trains its value more often: Cobbe et al., ICML 2021).
 """
 
 import math
@@ -30,25 +30,25 @@ def fit_value(
     group: Group,
     share: float,
 ) -> None:
-    """Fits the critic to the returns of a rollout; nothing else of the policy is changed.
+    """Fits the critic to the returns of a rollout, without changing the rest of the policy.
 
     Args:
-        policy: with a critic
-        rollout: with returns
-        weight: (capacity,) of each row's squared error
-        optimizer: of all parameters; those without a gradient it leaves as they are
-        epochs: passes
-        max_norm: longer gradients are cut to it
-        generator: of the order of rows
-        group: who fits the same critic together, each to rollouts of one size
-        share: how much this rank counts
+        policy: a policy with a critic
+        rollout: a rollout with returns
+        weight: (capacity,) weight of each row's squared error
+        optimizer: optimizer of all parameters; it skips those without a gradient
+        epochs: epochs over the rollout
+        max_norm: maximum gradient norm
+        generator: random generator of the order of rows
+        group: ranks that fit the same critic, each to a rollout of the same size
+        share: weight of this rank
     """
     rows = torch.as_tensor(rollout.rows, device=rollout.device)
     parameters = [p for name, p in policy.named_parameters() if name.startswith(VALUE_PARTS)]
     parts = math.ceil(rollout.size / _BATCH)
     for _ in range(epochs):
         order = torch.randperm(len(rows), generator=generator).to(rows.device)
-        # As many parts on every rank, whatever was lost or preempted there.
+        # Every rank makes the same number of steps, even where rows were lost or preempted.
         for part in rows[order].tensor_split(parts):
             value = policy.value(rollout.observation[CRITIC][part])
             loss = (weight[part] * squared_errors(value, rollout.returns[part])).mean()
@@ -65,10 +65,11 @@ def squared_errors(
     returns: torch.Tensor,
     held: tuple[torch.Tensor, float] | None = None,
 ) -> torch.Tensor:
-    """Half the squared error (k,) of values.
+    """Returns half the squared errors (k,) of values.
 
-    With `held`, old values (k,) and a distance, the larger one of it and of the error of the value
-    held within that distance of the old one, so that nothing is to be gained from moving further.
+    With `held`, old values (k,) and a clip range, the error is the larger of the plain one and that
+    of the value clamped to this range around the old value: moving further than the range has no
+    benefit.
     """
     error = (value - returns).square()
     if held is not None:

@@ -1,1 +1,1 @@
-"""The network: encoders, memory, Gaussians."""
+"""Policy network: encoders, memory, Gaussian actions."""

@@ -1,4 +1,4 @@
-"""What collectors know of a policy: it acts, and can be copied with its weights."""
+"""Interface of a policy for collectors: acts, and loads and saves its weights."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -9,11 +9,11 @@ from tpsrl.rl.policy.actor_critic import PolicyStep, TensorObservation
 
 
 class ActingPolicy(Protocol):
-    """See `tpsrl.rl.policy.actor_critic.ActorCritic`."""
+    """Policy that collectors act with; see `tpsrl.rl.policy.actor_critic.ActorCritic`."""
 
     @property
     def mask(self) -> torch.Tensor:
-        """The parts of an action that count, (A,) bool."""
+        """Action dimensions that have an effect, (A,) bool."""
         ...
 
     def act(
@@ -23,7 +23,7 @@ class ActingPolicy(Protocol):
         memory: torch.Tensor,
         is_first: torch.Tensor,
     ) -> PolicyStep:
-        """One step of n environments."""
+        """Acts for one step in n environments."""
         ...
 
     def log_prob(
@@ -33,13 +33,13 @@ class ActingPolicy(Protocol):
         action: torch.Tensor,
         noise: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Logarithm of the probability (n,) of actions (n, A)."""
+        """Returns the log probability (n,) of actions (n, A)."""
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """Weights by name."""
+        """Returns the weights by name."""
         ...
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> Any:
-        """Takes weights over."""
+        """Loads weights by name."""
         ...

@@ -1,4 +1,4 @@
-"""The policy that is trained: encoders, LSTM, independent Gaussians and value in one network."""
+"""The trained policy: encoders, LSTM, independent Gaussians and value in one network."""
 
 import contextlib
 import dataclasses
@@ -26,54 +26,52 @@ VALUE_PARTS = (
     "value_trunk.",
     "value_head.",
     "critic.",
-)  # names of parameters that only the value has
+)  # prefixes of parameters that only the value uses
 
-CRITIC = "critic"  # the observation (n, c) of a value that is read off the true state
+CRITIC = "critic"  # observation (n, c) of the true state, input of the critic
 _CRITIC_WIDTH, _CRITIC_LAYERS = 256, 2
 _ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "selu": nn.SELU}
-MAGNIFIED = (4.0, 20.0)  # what the state is multiplied by, and held within -1 and 1
+MAGNIFIED = (4.0, 20.0)  # factors of the state before tanh
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PolicyStep:
-    """What a policy makes of n rows, float32.
+    """Outputs of a policy for n rows, float32.
 
-    `mean` is zero where an action is masked. `memory` is None where whole sequences were given.
+    `mean` is zero where an action is masked. `memory` is None for whole sequences.
     """
 
     mean: torch.Tensor  # (n, A)
     std: torch.Tensor  # (n, A)
     value: torch.Tensor  # (n,)
     memory: torch.Tensor | None  # (n, M)
-    features: torch.Tensor  # (n, F), what the mean is made of
-    vision: torch.Tensor | None = (
-        None  # (n, V), what the encoder makes of pictures, if there is one
-    )
+    features: torch.Tensor  # (n, F), input of the action head
+    vision: torch.Tensor | None = None  # (n, V), output of the encoder, if there is one
 
 
 class ActorCritic(nn.Module):
-    """A policy for environments of one kind.
+    """A policy for environments with one specification.
 
     Raises:
-        UserError: no encoder has the name, it needs a depth image that is not there, the bounds of
-            the standard deviation are in the wrong order, or the value is to be read off the true
-            state, which is not among the observations.
+        UserError: the encoder is unknown or needs a depth image that is not observed, the bounds of
+            the standard deviation are in the wrong order, or there is to be a critic but the true
+            state is not among the observations.
 
     Attributes:
-        moments: `RunningMoments` of vectors that are normalised, by the observation's name; empty
-            if none are.
+        moments: `RunningMoments` of normalised vectors, by name of the observation; empty if none
+            are normalised
     """
 
     mask: torch.Tensor  # (A,) bool
-    switches: torch.Tensor  # (A,) bool, parts that count by their sign
-    amounts: torch.Tensor  # (A,) bool, the others
+    switches: torch.Tensor  # (A,) bool, dimensions of which only the sign matters
+    amounts: torch.Tensor  # (A,) bool, the other unmasked dimensions
 
     def __init__(self, spec: EnvSpec, settings: PolicySettings) -> None:
         super().__init__()
         self.spec, self.settings = spec, settings
         self.trunk = Trunk(spec, settings)
         self.value_trunk = Trunk(spec, settings) if settings.separate_value else None
-        # An encoder that looks at nothing has none.
+        # The encoder "state" uses no images.
         self._pictures = pictures_of(spec.observations) if settings.encoder != "state" else ()
         self._memory_sizes = [trunk.memory_size for trunk in self._trunks()]
         self.memory_size = sum(self._memory_sizes)
@@ -94,7 +92,7 @@ class ActorCritic(nn.Module):
         self._has_switches = settings.switches and any(spec.mask[i] for i in spec.switches)
 
     def initial_memory(self, count: int) -> torch.Tensor:
-        """The memory (count, M) with which episodes begin."""
+        """Returns the memory (count, M) at the start of an episode."""
         return torch.zeros(count, self.memory_size, device=self.mask.device)
 
     def act(
@@ -104,10 +102,10 @@ class ActorCritic(nn.Module):
         memory: torch.Tensor,
         is_first: torch.Tensor,
     ) -> PolicyStep:
-        """One step of n environments.
+        """Acts for one step in n environments.
 
-        Previous actions (n, A) and memories (n, M) of rows under `is_first` (n,) bool count
-        as zero. A caller who wants no gradient says so with `torch.inference_mode`.
+        Previous actions (n, A) and memories (n, M) count as zero where `is_first` (n,) bool is
+        true. Use `torch.inference_mode` around the call if no gradient is needed.
         """
         first = is_first[:, None]
         inputs = self._inputs(observation, previous_action.masked_fill(first, 0.0))
@@ -122,10 +120,10 @@ class ActorCritic(nn.Module):
     def evaluate(
         self, observation: TensorObservation, previous_action: torch.Tensor, pack: Pack
     ) -> PolicyStep:
-        """Whole sequences: S rows in packed order.
+        """Evaluates whole sequences: S rows in packed order.
 
-        No sequence goes on past the end of an episode; previous action and memory of one that
-        begins an episode are zero.
+        A sequence must not continue past the end of an episode. For a sequence that begins an
+        episode, previous action and memory must be zero.
         """
         inputs = self._inputs(observation, previous_action)
         parts = pack.memory.split(self._memory_sizes, dim=1)
@@ -144,9 +142,10 @@ class ActorCritic(nn.Module):
         action: torch.Tensor,
         noise: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Logarithm of the probability (n,) of actions (n, A).
+        """Returns the log probability (n,) of actions (n, A).
 
-        `noise` (n, A) is by how many deviations actions are off the mean, where that is known.
+        `noise` (n, A), if known, is the distance of the actions from the mean in standard
+        deviations.
         """
         if noise is None:
             found = gaussian.log_prob(mean, std, action, self.amounts)
@@ -157,14 +156,14 @@ class ActorCritic(nn.Module):
         return found
 
     def entropy(self, mean: torch.Tensor, std: torch.Tensor) -> torch.Tensor:
-        """Entropy (n,) of actions in nats."""
+        """Returns the entropy (n,) of actions in nats."""
         found = gaussian.entropy(std, self.amounts)
         if self._has_switches:
             found = found + gaussian.switch_entropy(mean, std, self.switches)
         return found
 
     def value(self, true_state: torch.Tensor) -> torch.Tensor:
-        """The value (n,) of true states (n, c), of a policy that has a critic."""
+        """Returns the critic's value (n,) of true states (n, c)."""
         assert self.critic is not None
         if self.settings.normalise_observations:
             true_state = self.moments[CRITIC](true_state)
@@ -174,9 +173,9 @@ class ActorCritic(nn.Module):
         return value
 
     def towers(self) -> list[tuple[Tower, ...]]:
-        """What looks at pictures as channels: of each size a tower, and that of the value's trunk.
+        """Returns the towers by image size: each entry has the policy's tower, then the value's.
 
-        None of an encoder that is frozen: what it is shown stays as it is.
+        The list is empty for a frozen encoder, whose normalisation must stay as it is.
         """
         if self.settings.frozen_encoder:
             return []
@@ -184,7 +183,7 @@ class ActorCritic(nn.Module):
         return list(zip(*(eye.towers for eye in eyes), strict=True))
 
     def _trunks(self) -> list["Trunk"]:
-        """The one for the action first, the one for the value last."""
+        """Returns the trunks: the action's first, the value's last."""
         return [trunk for trunk in (self.trunk, self.value_trunk) if trunk is not None]
 
     def _inputs(self, observation: TensorObservation, previous_action: torch.Tensor) -> "Inputs":
@@ -204,9 +203,9 @@ class ActorCritic(nn.Module):
     def _near(
         self, vector: torch.Tensor, pictures: dict[str, torch.Tensor]
     ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        """The same with all that is beyond the policy's sight as far away as that.
+        """Clamps laser rays and depth images to the policy's maximum range.
 
-        Colour and classes show what is there as before.
+        Colour and class images are unchanged.
         """
         sight, rays = self.settings.sight, slice(*self.spec.rays)
         vector = vector.clone()
@@ -230,7 +229,7 @@ class ActorCritic(nn.Module):
             value = self.value_head(features[-1].float()).squeeze(1)
         elif CRITIC in observation:
             value = self.value(observation[CRITIC])
-        else:  # it acts, and nobody knows the true state
+        else:  # deployed, without the true state
             value = torch.zeros(len(mean), device=mean.device)
         shown = torch.where(self.mask, mean, 0.0)
         return PolicyStep(shown, std, value, memory, features[0], vision)
@@ -243,15 +242,15 @@ class ActorCritic(nn.Module):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Inputs:
-    """What a trunk is shown of n rows."""
+    """Inputs of a trunk for n rows."""
 
-    vector: torch.Tensor  # (n, k), and the action before
-    pictures: dict[str, torch.Tensor]  # (n, H, W), of colour (n, H, W, 3)
+    vector: torch.Tensor  # (n, k), state and previous action
+    pictures: dict[str, torch.Tensor]  # (n, H, W), colour (n, H, W, 3)
     map: torch.Tensor | None  # (n, 2, H, W)
 
 
 class Trunk(nn.Module):
-    """Observation and previous action to features (n, `size`), through the LSTM if there is one."""
+    """Network from observation and previous action to features (n, `size`), LSTM optional."""
 
     def __init__(self, spec: EnvSpec, settings: PolicySettings) -> None:
         super().__init__()
@@ -275,19 +274,19 @@ class Trunk(nn.Module):
             self.size, self.memory_size = settings.lstm_width, self.recurrent.memory_size
 
     def step(self, inputs: Inputs, memory: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """One step: inputs of n rows, memory (n, M) -> features, memory."""
+        """Runs one step: inputs of n rows, memory (n, M) -> features, memory."""
         x, _ = self._look(inputs)
         return (x, memory) if self.recurrent is None else self.recurrent.step(x, memory)
 
     def forward(self, inputs: Inputs, pack: Pack) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Sequences: inputs of S rows in packed order -> features (S, size), vision (S, V)."""
+        """Runs sequences: inputs of S rows in packed order -> features (S, size), vision (S, V)."""
         x, vision = self._look(inputs)
         return (x if self.recurrent is None else self.recurrent(x, pack)), vision
 
     def _look(self, inputs: Inputs) -> tuple[torch.Tensor, torch.Tensor | None]:
         parts, vision = [self.embed(inputs.vector)], None
         if self.encoder is not None:
-            # Without gradients nothing is kept for a backward pass, and running statistics stay.
+            # Without gradients, no activations are stored for a backward pass.
             with torch.no_grad() if self._frozen else contextlib.nullcontext():
                 towers = isinstance(self.encoder, Towers)
                 vision = self.encoder(inputs.pictures if towers else inputs.pictures[DEPTH])
@@ -298,10 +297,11 @@ class Trunk(nn.Module):
 
 
 class GaussianHead(nn.Module):
-    """Features (n, size) to mean and standard deviation (n, A).
+    """Network from features (n, size) to mean and standard deviation (n, A) of the action.
 
     Means begin near `EnvSpec.initial_mean`, standard deviations at `EnvSpec.initial_std`, within
-    bounds. That of switches is fixed where the settings have one for them.
+    their bounds. The standard deviation of switches is fixed if `PolicySettings.switch_std` is
+    above 0.
 
     Raises:
         UserError: the initial standard deviation is not within its bounds.
@@ -336,7 +336,7 @@ class GaussianHead(nn.Module):
                 self.std.bias.copy_(log_std)
 
     def bound(self, most: float) -> None:
-        """Brings standard deviations that are parameters down to at most so much."""
+        """Clamps standard deviations that are parameters to at most `most`."""
         if self.log_std is not None:
             with torch.no_grad():
                 self.log_std.clamp_(max=math.log(most))
@@ -344,17 +344,17 @@ class GaussianHead(nn.Module):
     def forward(self, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         mean = self.mean(features)
         log_std = self.std(features) if self.log_std is None else self.log_std
-        # Without gradients the plain clamp is the same, and takes a tenth of the time.
+        # Without gradients, the plain clamp gives the same result in a tenth of the time.
         bounded = _Bounded.apply if torch.is_grad_enabled() else torch.clamp
         std = torch.where(self.fixed, self.switch_std, bounded(log_std, *self.bounds).exp())
         return torch.tanh(mean) if self.squash else mean, std.expand_as(mean)
 
 
 class _Bounded(torch.autograd.Function):
-    """A clamp whose gradient is lost only where following it leads further out.
+    """Clamp that keeps the gradient of an input outside its bounds if it points back inside.
 
-    With an ordinary clamp a parameter that a step of the optimiser carries past its bound has no
-    gradient any more and stays there for ever.
+    With an ordinary clamp, a parameter that an optimiser step moves past its bound has no gradient
+    any more and stays there.
     """
 
     @staticmethod
@@ -372,7 +372,7 @@ class _Bounded(torch.autograd.Function):
 
 
 def _encoder(spec: EnvSpec, settings: PolicySettings) -> tuple[nn.Module | None, int]:
-    """What looks at the pictures, and the size of its vector; None and 0 where nothing does."""
+    """Creates the encoder; returns it and the size of its output, or None and 0 without one."""
     name, width, size = settings.encoder, settings.encoder_width, settings.visual_width
     if name == "state" or pictures_of(spec.observations) in ((), ONLY_DEPTH):
         made = make_encoder(name, width, spec.observations, size)
@@ -383,7 +383,7 @@ def _encoder(spec: EnvSpec, settings: PolicySettings) -> tuple[nn.Module | None,
 
 
 def _critic(spec: EnvSpec, settings: PolicySettings) -> nn.Sequential:
-    """What sums the true state up for the value."""
+    """Creates the layers from the true state to the input of the value head."""
     if CRITIC not in spec.observations:
         raise UserError("critic: the environments do not show the true state")
     if settings.separate_value:
@@ -393,23 +393,23 @@ def _critic(spec: EnvSpec, settings: PolicySettings) -> nn.Sequential:
 
 
 def _state_size(size: int, settings: PolicySettings) -> int:
-    """How many numbers a network is shown of a state of `size`."""
+    """Returns the number of inputs that a network gets for a state of `size` numbers."""
     return size * (1 + len(MAGNIFIED)) if settings.magnify_state else size
 
 
 def _magnified(state: torch.Tensor) -> torch.Tensor:
-    """States (n, k) as they are and magnified, (n, (1 + len(MAGNIFIED)) k).
+    """Returns states (n, k) with magnified copies appended, (n, (1 + len(MAGNIFIED)) k).
 
-    The last centimetres of a reach are hardly seen beside metres and radians.
+    Without them, the last centimetres of a reach are small compared with metres and radians.
     """
     return torch.cat((state, *(torch.tanh(by * state) for by in MAGNIFIED)), dim=1)
 
 
 def _mlp(inputs: int, widths: Sequence[int], activation: str = "tanh") -> nn.Sequential:
-    """Layers of these widths.
+    """Creates a network with layers of these widths.
 
-    Those of SELUs begin with weights of length one for each unit, for which their outputs have mean
-    0 and variance 1 as their inputs have (Klambauer et al. 2017, section 2).
+    Before SELUs, the initial weights of each unit have norm one, so that outputs keep the mean 0
+    and variance 1 of the inputs (Klambauer et al. 2017, section 2).
     """
     modules: list[nn.Module] = []
     for before, after in itertools.pairwise([inputs, *widths]):
@@ -422,7 +422,7 @@ def _mlp(inputs: int, widths: Sequence[int], activation: str = "tanh") -> nn.Seq
 
 
 def _linear(inputs: int, outputs: int, gain: float) -> nn.Linear:
-    """A layer with orthogonal weights and no bias at the start, as is customary with PPO."""
+    """Creates a layer with orthogonal initial weights and zero bias, as is usual for PPO."""
     layer = nn.Linear(inputs, outputs)
     nn.init.orthogonal_(layer.weight, gain)
     nn.init.zeros_(layer.bias)

@@ -1,10 +1,10 @@
-"""The encoders of the DD-PPO paper (section 4 and appendix C): ResNet50, SE-ResNeXt50 and -101.
+"""Encoders of the DD-PPO paper (section 4 and appendix C): ResNet50, SE-ResNeXt50 and -101.
 
-As there, a picture is averaged over 2 x 2 pixels first, there are half as many channels in every
-layer as in the papers of the networks, GroupNorm stands in the place of BatchNorm, and a 3 x 3
-convolution compresses the last map to about 2,048 numbers: 128 x 4 x 4 of 256 x 256 pixels.
+As in that paper, an image is first averaged over 2 x 2 pixels, every layer has half as many
+channels as in the networks' original papers, GroupNorm replaces BatchNorm, and a 3 x 3 convolution
+compresses the last feature map to about 2,048 numbers: 128 x 4 x 4 for 256 x 256 pixels.
 
-The number of groups is habitat-baselines', half the base planes: 16 at half width.
+The number of groups is that of habitat-baselines, half the base planes: 16 at half width.
 """
 
 from collections.abc import Sequence
@@ -23,20 +23,20 @@ from tpsrl.rl.policy.encoder_parts import (
     resnet_stem,
 )
 
-_HALVED = 64  # one pixel of the last map for so many of the picture, a side
+_HALVED = 64  # image pixels per pixel of the last feature map, along each side
 
 
 class _Bottlenecks(nn.Module):
-    """Stages of bottleneck blocks; `width` base planes, 64 being the whole and 32 half width.
+    """Stages of bottleneck blocks.
 
     Args:
-        width: base planes
-        shape: (height, width) in pixels of depth, or (channels, height, width) of other pictures
-        size: of the vector
-        blocks: of each of the four stages
-        expanded: channels behind a block for each one that it has inside
-        cardinality: groups of a block's 3 x 3 convolution for 64 base planes; 1: it has one
-        excite: whether a block has squeeze-and-excite
+        width: base planes; 64 is full width, 32 half width
+        shape: (height, width) of a depth image in pixels, or (channels, height, width) of others
+        size: size of the output vector
+        blocks: number of blocks in each of the four stages
+        expanded: output channels of a block per inner channel
+        cardinality: groups of a block's 3 x 3 convolution for 64 base planes; 1: not grouped
+        excite: whether blocks use squeeze-and-excite
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class _Bottlenecks(nn.Module):
         groups = divisor(width, width // 2)
         parts = 1 if cardinality == 1 else divisor(width, cardinality * width // 64)
         layers = resnet_stem(channels_of(shape), width, groups)
-        before, inner = width, 4 * width // expanded  # ResNeXt's are twice as wide inside
+        before, inner = width, 4 * width // expanded  # ResNeXt blocks are twice as wide inside
         for stage, count in enumerate(blocks):
             for place in range(count):
                 stride = 2 if stage and not place else 1
@@ -69,7 +69,7 @@ class _Bottlenecks(nn.Module):
                 nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
 
     def forward(self, picture: torch.Tensor) -> torch.Tensor:
-        """Depth (n, height, width), or pictures (n, channels, height, width), -> (n, size)."""
+        """Depth (n, height, width) or images (n, channels, height, width) -> (n, size)."""
         x = functional.avg_pool2d(as_channels(picture), 2, ceil_mode=True)
         return self.head(self.body(x))
 
@@ -77,8 +77,9 @@ class _Bottlenecks(nn.Module):
 class ResNet50(_Bottlenecks):
     """ResNet-50 (He et al., "Deep residual learning for image recognition", CVPR 2016).
 
-    Bottlenecks 3, 4, 6, 3, each four times as wide behind as inside, with the stride in its 3 x 3
-    convolution, as everybody has it since. See `_Bottlenecks` for the arguments and shapes.
+    Stages of 3, 4, 6, 3 bottlenecks, each with four times as many output as inner channels, with
+    the stride in the 3 x 3 convolution, as in all later implementations. See `_Bottlenecks` for
+    arguments and shapes.
     """
 
     def __init__(self, width: int, shape: Sequence[int], size: int) -> None:
@@ -86,10 +87,11 @@ class ResNet50(_Bottlenecks):
 
 
 class SeResNeXt50(_Bottlenecks):
-    """SE-ResNeXt-50, 32 x 4d at whole width (Xie et al., CVPR 2017; Hu et al., CVPR 2018).
+    """SE-ResNeXt-50, 32 x 4d at full width (Xie et al., CVPR 2017; Hu et al., CVPR 2018).
 
-    Bottlenecks 3, 4, 6, 3, each twice as wide behind as inside; 32 groups in the 3 x 3 convolution,
-    16 at half width, so that a group has as many channels; squeeze-and-excite with r = 16.
+    Stages of 3, 4, 6, 3 bottlenecks, each with twice as many output as inner channels; 32 groups in
+    the 3 x 3 convolution, 16 at half width, so that the channels per group stay the same;
+    squeeze-and-excite with r = 16.
     """
 
     def __init__(self, width: int, shape: Sequence[int], size: int) -> None:
@@ -97,14 +99,14 @@ class SeResNeXt50(_Bottlenecks):
 
 
 class SeResNeXt101(_Bottlenecks):
-    """`SeResNeXt50` with bottlenecks 3, 4, 23, 3."""
+    """`SeResNeXt50` with stages of 3, 4, 23, 3 bottlenecks."""
 
     def __init__(self, width: int, shape: Sequence[int], size: int) -> None:
         super().__init__(width, shape, size, (3, 4, 23, 3), 2, 32, True)
 
 
 class _Bottleneck(nn.Module):
-    """1 x 1, 3 x 3, 1 x 1; `planes` are the channels before, inside and behind."""
+    """Convolutions 1 x 1, 3 x 3, 1 x 1; `planes` are the input, inner and output channels."""
 
     def __init__(
         self, planes: tuple[int, int, int], stride: int, groups: int, parts: int, excite: bool

@@ -1,28 +1,28 @@
-"""Channel-wise normalisation of pictures by what all pictures so far had (DD-PPO, section 6)."""
+"""Channel-wise normalisation of images by running moments (DD-PPO, section 6)."""
 
 from collections.abc import Sequence
 
 import torch
 from torch import nn
 
-_EPS = 1e-4  # of a variance: a channel that never varies stays at zero
+_EPS = 1e-4  # added to a variance: a constant channel stays at zero
 
 
 class ChannelNorm(nn.Module):
-    """Takes a running mean off each channel and divides by a running standard deviation.
+    """Subtracts a running mean from each channel and divides by a running standard deviation.
 
-    DD-PPO does so to colour, since its networks have no BatchNorm. Mean and variance are of all
-    pixels of all pictures that were learned from, merged batch by batch (Chan, Golub and LeVeque,
-    "Updating formulae and a pairwise algorithm for computing sample variances", 1979). They move
-    only when `take` is told to, so that no picture depends on those beside it, and a policy sees
-    as it did when it acted for as long as it learns from that.
+    DD-PPO normalises colour in this way, since its networks have no BatchNorm. Mean and variance
+    are over all pixels of all images learned from, merged batch by batch (Chan, Golub and LeVeque,
+    "Updating formulae and a pairwise algorithm for computing sample variances", 1979). Only `take`
+    changes them: an image's output does not depend on other images of its batch, and during an
+    update the policy normalises as it did while collecting.
 
-    Before the first picture it changes nothing.
+    Before the first `take`, images pass unchanged.
     """
 
     mean: torch.Tensor  # (channels,)
     variance: torch.Tensor  # (channels,)
-    pictures: torch.Tensor  # () int64, that mean and variance are of
+    pictures: torch.Tensor  # () int64, number of images in mean and variance
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -31,15 +31,17 @@ class ChannelNorm(nn.Module):
         self.register_buffer("pictures", torch.zeros((), dtype=torch.int64))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Pictures (n, channels, H, W) -> the same shape."""
+        """Images (n, channels, H, W) -> the same shape."""
         scale = (self.variance + _EPS * (self.pictures > 0)).rsqrt()
         return (x - self.mean[:, None, None]) * scale[:, None, None]
 
     def sums(self, x: torch.Tensor) -> torch.Tensor:
-        """What `take` has to be told of pictures (n, channels, H, W): (1 + 2 channels,) float64.
+        """Returns the sums that `take` needs of images (n, channels, H, W).
 
-        How many they are, and of each channel what lies off its mean, summed, and squared. Those
-        of several batches, or ranks, add up.
+        Returns:
+            (1 + 2 channels,) float64: the number of images and, for each channel, the sums over
+            images of the mean deviation and of the mean squared deviation from the running mean.
+            Sums of several batches or ranks may be added.
         """
         off = x.detach() - self.mean[:, None, None]
         pixels = off.shape[2] * off.shape[3]
@@ -49,7 +51,7 @@ class ChannelNorm(nn.Module):
         return torch.cat([count, first, second])
 
     def take(self, sums: Sequence[float]) -> None:
-        """Merges pictures of these `sums` with all before; every picture has one weight."""
+        """Merges images, given by their `sums`, into mean and variance, each with equal weight."""
         new, total = sums[0], int(self.pictures) + sums[0]
         if new <= 0.0:
             return

@@ -1,4 +1,4 @@
-"""What encoders of several papers are made of: excitation, shortcuts, the way to a vector."""
+"""Parts that encoders of several papers share: squeeze-and-excite, shortcuts, vector head."""
 
 import math
 from collections.abc import Sequence
@@ -7,29 +7,29 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-# DD-PPO's compression layer brings a feature map down to so many numbers.
+# Size of a feature map after DD-PPO's compression layer.
 _COMPRESSED = 2048
 _SQUEEZE = 16  # BPS and DD-PPO: r of squeeze-and-excite
-_LEAST_SQUEEZED = 8  # of the one unit that r = 16 leaves of a narrow stage, ReLU may leave none
+_LEAST_SQUEEZED = 8  # r = 16 would leave one unit in a narrow stage, which ReLU may disable
 
 
 def divisor(width: int, wanted: int) -> int:
-    """As many groups as are wanted, or fewer where a width cannot be divided by so many."""
+    """Returns the largest common divisor of `width` and the wanted number of groups."""
     return math.gcd(width, max(1, wanted))
 
 
 def channels_of(shape: Sequence[int]) -> int:
-    """How many (channels, height, width) has; of (height, width) it is one."""
+    """Returns the channels of a shape (channels, height, width); 1 for (height, width)."""
     return shape[0] if len(shape) > 2 else 1
 
 
 def as_channels(picture: torch.Tensor) -> torch.Tensor:
-    """Depth (n, H, W) as one channel, (n, 1, H, W); pictures that have channels as they are."""
+    """Adds a channel axis to depth, (n, H, W) -> (n, 1, H, W); other images are unchanged."""
     return picture.unsqueeze(1) if picture.dim() < 4 else picture
 
 
 def resnet_stem(channels: int, width: int, groups: int) -> list[nn.Module]:
-    """The layers before the first block of a ResNet (He et al. 2016), with GroupNorm."""
+    """Returns the layers before the first block of a ResNet (He et al. 2016), with GroupNorm."""
     return [
         nn.Conv2d(channels, width, 7, 2, 3, bias=False),
         nn.GroupNorm(groups, width),
@@ -39,7 +39,7 @@ def resnet_stem(channels: int, width: int, groups: int) -> list[nn.Module]:
 
 
 def resnet_shortcut(before: int, planes: int, stride: int, groups: int) -> nn.Module:
-    """What is added to a block's branch: its input, projected where the shapes differ."""
+    """Returns the shortcut of a residual block: identity, or a projection if the shapes differ."""
     if stride == 1 and before == planes:
         return nn.Identity()
     pointwise = StridedPointwise(before, planes, stride, bias=False)
@@ -47,7 +47,7 @@ def resnet_shortcut(before: int, planes: int, stride: int, groups: int) -> nn.Mo
 
 
 class SqueezeExcite(nn.Module):
-    """A factor in (0, 1) for each channel of an image, from the means of all its channels."""
+    """Factor in (0, 1) for each channel of a feature map, from the means of all channels."""
 
     def __init__(self, planes: int) -> None:
         super().__init__()
@@ -66,8 +66,8 @@ class SqueezeExcite(nn.Module):
 class StridedPointwise(nn.Conv2d):
     """A 1 x 1 convolution of every `stride`-th row and column.
 
-    They are picked out first: of few channels, channels last, on a processor without AVX-512,
-    oneDNN's strided one writes past the end of the gradient (torch 2.13).
+    Rows and columns are selected first, since oneDNN's strided convolution of few channels,
+    channels last, writes past the end of the gradient on processors without AVX-512 (torch 2.13).
     """
 
     def __init__(self, before: int, planes: int, stride: int, bias: bool = True) -> None:
@@ -82,14 +82,14 @@ class StridedPointwise(nn.Conv2d):
 class VectorHead(nn.Module):
     """Feature map to vector, as in DD-PPO: compression, flattening, linear layer.
 
-    The compression is a 3 x 3 convolution to as many channels as make 2,048 numbers; a map that has
-    no more than these goes without.
+    The compression is a 3 x 3 convolution to the number of channels that gives 2,048 numbers;
+    smaller maps are not compressed.
 
     Args:
-        planes: channels of the map
-        extent: its height and width
-        size: of the vector
-        normalise: whether the compressed map is, by one group
+        planes: channels of the feature map
+        extent: height and width of the feature map
+        size: size of the output vector
+        normalise: whether to normalise the compressed map by GroupNorm with one group
     """
 
     def __init__(self, planes: int, extent: tuple[int, int], size: int, normalise: bool) -> None:

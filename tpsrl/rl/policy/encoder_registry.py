@@ -1,6 +1,6 @@
-"""Encoders by name: those in the box, and those that modules of a user's own register.
+"""Registry of encoders: built-in ones, and custom ones from the user's modules.
 
-An encoder is registered by `register_encoder`, at the import of the module that defines it:
+`register_encoder` registers an encoder when the module that defines it is imported:
 `encoder_modules=FILE_OR_MODULE` on the command line.
 """
 
@@ -20,7 +20,7 @@ from tpsrl.runtime.user_modules import UserModules
 
 VARIABLE = "TPSRL_ENCODER_MODULES"
 
-# In the box, by name; "state" looks at nothing but the vector of the observation.
+# Built-in encoders by name; "state" uses no images.
 ENCODERS: Mapping[str, Callable[[int, Sequence[int], int], nn.Module] | None] = {
     "resnet18": ResNet18,
     "se_resnet9": SeResNet9,
@@ -38,17 +38,18 @@ _state = {"found": False}
 
 
 def register_encoder(name: str, kind: type[nn.Module]) -> None:
-    """Makes an encoder of one's own known, as `preset.policy.encoder=NAME`.
+    """Registers a custom encoder, selected by `preset.policy.encoder=NAME`.
 
     Args:
-        name: as it is called in settings and checkpoints: lower case, underscores
-        kind: a class made by (`encoder_width`, (height, width) of the image in pixels,
-            `visual_width`), whose forward takes depth (n, height, width) float32 in [0, 1] to
-            (n, `visual_width`), each image by itself; for several pictures it is made by
-            (channels, height, width) and takes (n, channels, height, width), normalised
+        name: name in settings and checkpoints: lower case, underscores
+        kind: a class whose constructor takes (`encoder_width`, (height, width) of the image in
+            pixels, `visual_width`) and whose forward takes depth (n, height, width) float32 in [0,
+            1] to (n, `visual_width`), each image independently of the others; for several images,
+            the constructor gets (channels, height, width) and forward takes normalised (n,
+            channels, height, width)
 
     Raises:
-        UserError: another encoder has the name, it is no name, or `kind` is no class of modules.
+        UserError: the name is taken or not valid, or `kind` is not a subclass of `nn.Module`.
     """
     if not name.isidentifier() or name != name.lower():
         raise UserError(f"encoder: '{name}' is not a valid name; use lower case and underscores")
@@ -56,7 +57,7 @@ def register_encoder(name: str, kind: type[nn.Module]) -> None:
         raise UserError(f"encoder {name}: {kind!r} is not a subclass of torch.nn.Module")
     _find()
     other = _registered.get(name)
-    # A script that is run and a module that is imported may be the same file.
+    # One file may be both run as a script and imported as a module.
     again = other is not None and other.__qualname__ == kind.__qualname__
     if name in ENCODERS or (other is not None and not again):
         raise UserError(f"encoder: '{name}' is registered already")
@@ -64,21 +65,25 @@ def register_encoder(name: str, kind: type[nn.Module]) -> None:
 
 
 def unregister_encoder(name: str) -> None:
-    """Forgets an encoder that is not in the box."""
+    """Removes a custom encoder from the registry."""
     _registered.pop(name, None)
 
 
 def encoder_names() -> tuple[str, ...]:
-    """The names of all encoders: those in the box, then others by their names."""
+    """Returns the names of all encoders: built-in ones, then custom ones, sorted."""
     _find()
     return (*ENCODERS, *sorted(_registered))
 
 
 def check_encoder(name: str, field: str = "encoder") -> None:
-    """Refuses a name that no encoder has; `field` is where it was given.
+    """Checks that an encoder is registered.
+
+    Args:
+        name: name of the encoder
+        field: setting in which the name was given, for the error
 
     Raises:
-        UserError: names the nearest, and how one's own is made known.
+        UserError: the name is unknown; the message has the nearest name and how to register one.
     """
     known = encoder_names()
     if name not in known:
@@ -87,27 +92,27 @@ def check_encoder(name: str, field: str = "encoder") -> None:
 
 
 def encoder_module(name: str) -> str | None:
-    """What `encoder_modules` has to name for an encoder to be known; None for those in the box."""
+    """Returns the entry of `encoder_modules` that registers an encoder; None for built-in ones."""
     kind = _registered.get(name)
     if kind is None:
         return None
     module = kind.__module__
     file = getattr(sys.modules.get(module), "__file__", None)
-    # A module of a package is found by its name, any other by its file.
+    # A module of a package is imported by name, any other by its file.
     return os.path.abspath(file) if file and "." not in module else module
 
 
 def load_modules(names: str) -> str:
-    """Imports modules that register encoders, here and in every worker process from now on.
+    """Imports modules that register encoders, here and in all worker processes started later.
 
     Args:
-        names: as `tpsrl.runtime.user_modules.UserModules.load` takes them
+        names: see `tpsrl.runtime.user_modules.UserModules.load`
 
     Returns:
-        The same with whole paths, good from any directory.
+        The names, with paths made absolute.
 
     Raises:
-        UserError: one cannot be imported, or registers no encoder.
+        UserError: a module cannot be imported or registers no encoder.
     """
     _find()
     return _MODULES.load(names, _modules)
@@ -116,14 +121,17 @@ def load_modules(names: str) -> str:
 def make_encoder(
     name: str, width: int, shapes: dict[str, tuple[int, ...]], size: int
 ) -> nn.Module | None:
-    """The encoder of "depth" (n, H, W) -> (n, size), or None for "state".
+    """Creates an encoder of "depth" (n, H, W) -> (n, size); returns None for "state".
 
-    `shapes` are the observation's, without batch axis; `width` is the number of channels of the
-    first stage.
+    Args:
+        name: name of the encoder
+        width: number of channels of the first stage
+        shapes: shapes of the observations by name, without batch axis
+        size: size of the output vector
 
     Raises:
-        UserError: no encoder has this name, or there is no depth image, or it is too small, or what
-            a registered one makes of images is not what an encoder has to make.
+        UserError: the name is unknown, there is no depth image or it is too small, or the outputs
+            of a custom encoder violate its contract.
     """
     check_encoder(name)
     kind = _registered.get(name) or ENCODERS[name]
@@ -140,12 +148,16 @@ def make_encoder(
 
 
 def encode_channels(name: str, width: int, shape: tuple[int, int, int], size: int) -> nn.Module:
-    """An encoder of pictures (n, channels, H, W) -> (n, size), any but "state".
+    """Creates an encoder of images (n, channels, H, W) -> (n, size), any but "state".
 
-    `shape` is (channels, height, width).
+    Args:
+        name: name of the encoder
+        width: number of channels of the first stage
+        shape: (channels, height, width)
+        size: size of the output vector
 
     Raises:
-        UserError: see `make_encoder`; a registered encoder takes depth alone.
+        UserError: see `make_encoder`; also if a custom encoder accepts depth only.
     """
     kind = _registered.get(name) or ENCODERS[name]
     assert kind is not None
@@ -167,9 +179,9 @@ def encode_channels(name: str, width: int, shape: tuple[int, int, int], size: in
 
 
 def _find() -> None:
-    """Imports the modules that the process that started this one has loaded."""
+    """Imports the encoder modules that the parent process has loaded."""
     if not _state["found"]:
-        _state["found"] = True  # what is imported comes here again
+        _state["found"] = True  # imported modules call this function again
         try:
             _MODULES.load_passed_on()
         except BaseException:
@@ -178,12 +190,12 @@ def _find() -> None:
 
 
 def _modules() -> dict[str, str]:
-    """The modules that the classes of registered encoders are from, by the encoders' names."""
+    """Returns the module name of each custom encoder's class, by name of the encoder."""
     return {name: kind.__module__ for name, kind in _registered.items()}
 
 
 def _check_vectors(name: str, encoder: nn.Module, shape: Sequence[int], size: int) -> None:
-    """Tries an encoder on three images: what breaks the contract would show late, or never."""
+    """Checks an encoder on three images, since a violated contract would show late or never."""
     images = torch.rand(3, *shape, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         vectors, fewer = encoder(images), encoder(images[:2])

@@ -1,9 +1,9 @@
-"""Encoders: a depth image, or the channels of several pictures, become a vector.
+"""Encoders from a depth image, or the channels of several images, to a vector.
 
-Every encoder treats each image by itself (no batch statistics), so that the policy that acts on a
-few images and the learner that sees thousands compute the same numbers.
+Every encoder processes each image independently (no batch statistics), so that acting on a few
+images and learning from thousands give the same numbers.
 
-`tpsrl.rl.policy.encoder_registry` has them by name, and others of a user's own.
+`tpsrl.rl.policy.encoder_registry` maps names to encoders, custom ones included.
 """
 
 import math
@@ -23,19 +23,19 @@ from tpsrl.rl.policy.encoder_parts import (
 )
 from tpsrl.rl.policy.settings import SMALLEST_DEPTH
 
-_FEW = 4  # images that are few enough for `NatureCNN._few` to be quicker
+_FEW = 4  # largest batch for which `NatureCNN._few` is faster
 _LAYER_SCALE = 0.1  # CaiT's for networks of up to 18 layers
 
 
 class ResNet18(nn.Module):
-    """The VER paper's ResNet-18 (section 4): `width` base planes, 32 being its half width.
+    """ResNet-18 of the VER paper (section 4): `width` base planes, 32 for its half width.
 
-    Of ConvNeXt it has the stem of 4 x 4 patches and down-sampling stages of their own (normalise,
-    then 2 x 2 convolution), and layer scale. The second convolution of a block is dilated by 2, so
-    a block sees 7 x 7 for the price of 5 x 5, unless the map is so small that only the middle of
-    the kernel would ever lie on it. As in DD-PPO every normalisation is by half as many groups as
-    there are base planes. Layer scale is the initial weight of a block's last normalisation, which
-    is the same function without another pass over the data.
+    From ConvNeXt it has the stem of 4 x 4 patches, separate down-sampling stages (normalisation,
+    then a 2 x 2 convolution), and layer scale. The second convolution of a block is dilated by 2,
+    so that a block's receptive field is 7 x 7 at the cost of 5 x 5, unless the map is so small that
+    only the middle of the kernel would lie on it. As in DD-PPO, every normalisation has half as
+    many groups as there are base planes. Layer scale is the initial weight of a block's last
+    normalisation, which is the same function without another pass over the data.
     """
 
     def __init__(self, width: int, shape: Sequence[int], size: int) -> None:
@@ -64,11 +64,11 @@ class ResNet18(nn.Module):
 
 
 class SeResNet9(nn.Module):
-    """The BPS paper's SE-ResNet9 (section 3.3): ResNet-18 with every other block left out.
+    """SE-ResNet9 of the BPS paper (section 3.3): ResNet-18 without every other block.
 
-    Squeeze-and-excite in each block, a stem that moves 4 x 4 pixels into channels, and Fixup
-    initialisation in the place of normalisation. Fixup's scalar biases are here the convolutions'
-    own, one per channel, which cost nothing.
+    It has squeeze-and-excite in each block, a stem that moves 4 x 4 pixels into channels, and Fixup
+    initialisation instead of normalisation. Fixup's scalar biases are replaced by the convolutions'
+    own biases, one per channel, which cost nothing.
     """
 
     def __init__(self, width: int, shape: Sequence[int], size: int) -> None:
@@ -95,14 +95,14 @@ class SeResNet9(nn.Module):
 class NatureCNN(nn.Module):
     """Three convolutions (Mnih et al. 2015), `width` channels in the first, and a linear layer.
 
-    It looks at as many pixels of the image's middle as the convolutions use each of: 60 x 60 of
-    64 x 64, where they would otherwise leave out 4 rows and columns at one side.
+    The image is cropped to the central pixels that the convolutions cover completely: 60 x 60 of 64
+    x 64, where they would otherwise skip 4 rows and columns on one side.
     """
 
     def __init__(self, width: int, shape: Sequence[int], size: int) -> None:
         super().__init__()
-        # Kernel, stride, channels out of `width`; 32, 64 and 64 in the paper.
-        # 8 n + 28 pixels a side end in n with none left over; of other images the middle is taken.
+        # Kernel, stride, output channels; with a `width` of 32 as in the paper.
+        # A side of 8 n + 28 pixels is covered completely; other images are cropped to such sides.
         sides = (_nature_side(shape[-2]), _nature_side(shape[-1]))
         self._sides = sides
         layers: list[nn.Module] = []
@@ -133,11 +133,11 @@ class NatureCNN(nn.Module):
         return functional.relu(self.linear(x.flatten(1)))
 
     def _many(self, x: torch.Tensor) -> torch.Tensor:
-        """The convolutions of images (n, H, W), the first one over blocks of 4 x 4 pixels.
+        """Convolutions of images (n, H, W), the first one over blocks of 4 x 4 pixels.
 
-        A kernel of 8 x 8 with stride 4 is one of 2 x 2 over these blocks, of 16 channels each. With
-        one channel torch's own takes four times as long to learn, and the others are faster when
-        channels are last.
+        An 8 x 8 kernel with stride 4 is a 2 x 2 kernel over these blocks of 16 channels each. With
+        one channel, the backward pass of torch's convolution takes four times as long, and the
+        later convolutions are faster with channels last.
         """
         first = self.body[0]
         assert isinstance(first, nn.Conv2d)
@@ -149,10 +149,10 @@ class NatureCNN(nn.Module):
         return x
 
     def _few(self, x: torch.Tensor) -> torch.Tensor:
-        """The convolutions of a few images (n, H, W), as products of matrices.
+        """Convolutions of a few images (n, H, W), as matrix products.
 
-        Of one image they take two thirds of the time: torch's own lay the weights out anew in each
-        call.
+        For one image this takes two thirds of the time, since torch's convolutions rearrange the
+        weights in each call.
         """
         x = x.unsqueeze(3)  # channels last
         for layer in self.body:
@@ -204,7 +204,7 @@ class _FixupBlock(nn.Module):
         return functional.relu(torch.addcmul(self.shortcut(x), branch, gate), inplace=True)
 
     def initialise(self, blocks: int) -> None:
-        """Fixup (Zhang et al. 2019) for a network of so many blocks with m = 2 layers each.
+        """Applies Fixup initialisation (Zhang et al. 2019) for `blocks` blocks with m = 2 layers.
 
         The last layer of a branch is zero, the others are He's times blocks^(-1 / (2m - 2)).
         """
@@ -219,44 +219,44 @@ class _FixupBlock(nn.Module):
 
 
 def _sides(shape: Sequence[int]) -> tuple[int, int]:
-    """Height and width rounded up to multiples of 32."""
+    """Returns height and width rounded up to multiples of 32."""
     height, width = (-(-side // SMALLEST_DEPTH) * SMALLEST_DEPTH for side in shape[-2:])
     return height, width
 
 
 def _extent(shape: Sequence[int]) -> tuple[int, int]:
-    """Height and width of what five halvings leave."""
+    """Returns height and width after five halvings."""
     height, width = (side // SMALLEST_DEPTH for side in _sides(shape))
     return height, width
 
 
 def _nature_side(side: int) -> int:
-    """How many pixels `NatureCNN` looks at, each of them: 36, 44, 52, 60 (of 64), ..., 84."""
+    """Returns the side that `NatureCNN` covers completely: 36, 44, 52, 60 (of 64), ..., 84."""
     return 28 + 8 * max(1, (side - 28) // 8)
 
 
 def _whole(depth: torch.Tensor) -> torch.Tensor:
-    """Images (n, ..., H, W) with zeros at the bottom and the right up to multiples of 32."""
+    """Pads images (n, ..., H, W) with zeros at the bottom and right to multiples of 32."""
     return _padded(depth, *_sides(depth.shape))
 
 
 def _padded(depth: torch.Tensor, full_height: int, full_width: int) -> torch.Tensor:
-    """Images (n, ..., H, W) with zeros at the bottom and the right up to that size, if smaller."""
+    """Pads smaller images (n, ..., H, W) with zeros at the bottom and right to the given size."""
     height, width = depth.shape[-2:]
     down, right = max(0, full_height - height), max(0, full_width - width)
     return functional.pad(depth, (0, right, 0, down)) if down or right else depth
 
 
 def _middle(depth: torch.Tensor, height: int, width: int) -> torch.Tensor:
-    """The middle of images (n, ..., H, W), of that size or what there is."""
+    """Crops images (n, ..., H, W) to the given size around the middle."""
     top, left = (depth.shape[-2] - height) // 2, (depth.shape[-1] - width) // 2
     return depth[..., top : top + height, left : left + width]
 
 
 def _space_to_depth(depth: torch.Tensor) -> torch.Tensor:
-    """Images (n, H, W) -> (n, 16, H / 4, W / 4), channels last in memory, by a single copy.
+    """Rearranges images (n, H, W) -> (n, 16, H / 4, W / 4), channels last, in a single copy.
 
-    Of c channels, (n, c, H, W), there are 16 c.
+    Images (n, c, H, W) give 16 c channels.
     """
     if depth.dim() == 4:
         return functional.pixel_unshuffle(depth, 4).contiguous(memory_format=torch.channels_last)

@@ -1,22 +1,22 @@
-"""Independent Gaussians over the parts of an action that have an effect.
+"""Independent Gaussians over the action dimensions that have an effect.
 
 Arguments are mean and standard deviation (n, A) and the mask (A,) bool of the dimensions that
-count. What stands in the others, be it infinite, changes neither a result nor a gradient. Results
-are float32.
+count. Values in masked dimensions, even infinite ones, change neither a result nor a gradient.
+Results are float32.
 """
 
 import math
 
 import torch
 
-_SURE = 1e-4  # least probability of either side of a switch that is imitated
+_SURE = 1e-4  # minimum probability of a switch's value in imitation
 _LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 
 
 def sample(
     mean: torch.Tensor, std: torch.Tensor, mask: torch.Tensor, generator: torch.Generator
 ) -> torch.Tensor:
-    """Actions (n, A), zero where masked; the generator is on the device of the mean."""
+    """Returns actions (n, A), zero where masked; the generator must be on the mean's device."""
     noise = torch.empty_like(mean, dtype=torch.float32).normal_(generator=generator)
     return displaced(mean, std, mask, noise)
 
@@ -24,12 +24,12 @@ def sample(
 def displaced(
     mean: torch.Tensor, std: torch.Tensor, mask: torch.Tensor, noise: torch.Tensor
 ) -> torch.Tensor:
-    """Actions (n, A) that lie `noise` (n, A) deviations from the mean, zero where masked."""
+    """Returns actions (n, A) `noise` (n, A) standard deviations off the mean, zero where masked."""
     return torch.where(mask, torch.addcmul(mean, std, noise), 0.0)
 
 
 def log_prob_of(std: torch.Tensor, mask: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
-    """Logarithm of the density (n,) at actions that lie `noise` (n, A) deviations from the mean."""
+    """Returns the log density (n,) of actions `noise` (n, A) standard deviations off the mean."""
     density = 0.5 * noise.square() + std.log() + _LOG_SQRT_2PI
     return -density.masked_fill_(~mask, 0.0).sum(-1)
 
@@ -37,9 +37,9 @@ def log_prob_of(std: torch.Tensor, mask: torch.Tensor, noise: torch.Tensor) -> t
 def log_prob(
     mean: torch.Tensor, std: torch.Tensor, action: torch.Tensor, mask: torch.Tensor
 ) -> torch.Tensor:
-    """Logarithm of the density (n,) at actions (n, A)."""
-    # Both are replaced before they are divided: a division that is masked afterwards would still
-    # have a gradient of 0 times infinity.
+    """Returns the log density (n,) of actions (n, A)."""
+    # Both are replaced before the division: masking its result would still give a gradient of
+    # 0 times infinity.
     std = torch.where(mask, std, 1.0)
     distance = torch.where(mask, action - mean, 0.0) / std
     count = mask.sum()
@@ -49,17 +49,17 @@ def log_prob(
 def switch_log_prob(
     mean: torch.Tensor, std: torch.Tensor, action: torch.Tensor, switches: torch.Tensor
 ) -> torch.Tensor:
-    """Logarithm of the probability (n,) of the signs of actions (n, A) in the parts `switches`.
+    """Returns the log probability (n,) of the signs of actions (n, A) in the dimensions `switches`.
 
-    Of a switch only the sign matters, which is on with the probability Phi(mean / std): what the
-    density of the very number would say beside is noise.
+    Only the sign of a switch matters; it is on with probability Phi(mean / std). The density of the
+    exact number would only add noise.
     """
     odds = mean[:, switches] / std[:, switches]
     return torch.special.log_ndtr(torch.where(action[:, switches] >= 0.0, odds, -odds)).sum(-1)
 
 
 def switch_entropy(mean: torch.Tensor, std: torch.Tensor, switches: torch.Tensor) -> torch.Tensor:
-    """Entropy (n,) in nats of the signs of actions in the parts `switches`."""
+    """Returns the entropy (n,) in nats of the signs of actions in the dimensions `switches`."""
     odds = mean[:, switches] / std[:, switches]
     total = torch.zeros_like(mean[:, 0])
     for side in (odds, -odds):
@@ -69,16 +69,16 @@ def switch_entropy(mean: torch.Tensor, std: torch.Tensor, switches: torch.Tensor
 
 
 def switch_surprise(mean: torch.Tensor, on: torch.Tensor) -> torch.Tensor:
-    """Cross entropy (n, S) of switches that are to be `on` (n, S) bool, for imitation.
+    """Returns the cross entropy (n, S) of switches with labels `on` (n, S) bool, for imitation.
 
-    A switch is on with probability (1 + mean) / 2, which is the logistic function of what a
-    squashed mean is made of, twice.
+    A switch is on with probability (1 + mean) / 2. For a mean squashed by tanh, that is the
+    logistic function of twice the input of tanh.
     """
     chance = (0.5 + 0.5 * mean).clamp(_SURE, 1.0 - _SURE)
     return -torch.where(on, chance, 1.0 - chance).log()
 
 
 def entropy(std: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Differential entropy (n,) in nats."""
+    """Returns the differential entropy (n,) in nats."""
     count = mask.sum()
     return torch.where(mask, std, 1.0).log().sum(-1) + count * (0.5 + _LOG_SQRT_2PI)

@@ -1,9 +1,9 @@
-"""The ResNet-18 of habitat-baselines, for networks that were trained there.
+"""The ResNet-18 of habitat-baselines, for networks trained there.
 
-The stem of the original ResNet, two basic blocks in each stage (He et al., "Deep residual learning
-for image recognition", CVPR 2016, table 1), GroupNorm with half as many groups as base planes, and
-DD-PPO's way to a vector: pictures are averaged over 2 x 2 pixels first, and a 3 x 3 convolution
-brings the last map to 2,048 numbers, however small it is.
+It has the stem of the original ResNet, two basic blocks per stage (He et al., "Deep residual
+learning for image recognition", CVPR 2016, table 1), GroupNorm with half as many groups as base
+planes, and DD-PPO's input and head: images are averaged over 2 x 2 pixels first, and a 3 x 3
+convolution brings the last feature map to about 2,048 numbers, even if it is smaller.
 """
 
 import math
@@ -21,18 +21,18 @@ from tpsrl.rl.policy.encoder_parts import (
     resnet_stem,
 )
 
-_HALVED = 64  # one pixel of the last map for so many of the picture, a side
+_HALVED = 64  # image pixels per pixel of the last feature map, along each side
 _COMPRESSED = 2048
-_BLOCKS = 2  # of each stage
+_BLOCKS = 2  # per stage
 
 
 class HabitatResNet18(nn.Module):
-    """Pictures to vectors, by `width` base planes; habitat-baselines has 32.
+    """Encoder of images with `width` base planes; habitat-baselines uses 32.
 
     Args:
         width: base planes
-        shape: (height, width) in pixels of depth, or (channels, height, width) of other pictures
-        size: of the vector
+        shape: (height, width) of a depth image in pixels, or (channels, height, width) of others
+        size: size of the output vector
     """
 
     def __init__(self, width: int, shape: Sequence[int], size: int) -> None:
@@ -60,13 +60,13 @@ class HabitatResNet18(nn.Module):
                 nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
 
     def forward(self, picture: torch.Tensor) -> torch.Tensor:
-        """Depth (n, height, width), or pictures (n, channels, height, width), -> (n, size)."""
+        """Depth (n, height, width) or images (n, channels, height, width) -> (n, size)."""
         x = functional.avg_pool2d(as_channels(picture), 2, ceil_mode=True)
         return functional.relu(self.linear(self.compress(self.body(x)).flatten(1)))
 
 
 class _BasicBlock(nn.Module):
-    """Two 3 x 3 convolutions beside a shortcut."""
+    """Two 3 x 3 convolutions with a shortcut."""
 
     def __init__(self, before: int, planes: int, stride: int, groups: int) -> None:
         super().__init__()

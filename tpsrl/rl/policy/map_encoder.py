@@ -1,4 +1,4 @@
-"""The encoder of height maps (`tpsrl.world.height_map`)."""
+"""Encoder of height maps (`tpsrl.world.height_map`)."""
 
 import math
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-_STAGES = ((5, 2, 8), (3, 2, 16), (3, 2, 16))  # kernel, stride, channels out
+_STAGES = ((5, 2, 8), (3, 2, 16), (3, 2, 16))  # kernel, stride, output channels
 
 
 class MapEncoder(nn.Module):
@@ -15,7 +15,7 @@ class MapEncoder(nn.Module):
 
     Args:
         shape: (channels, height, width) of a map
-        size: of the vector
+        size: size of the output vector
     """
 
     def __init__(self, shape: Sequence[int], size: int) -> None:

@@ -1,4 +1,4 @@
-"""Observations whitened by the mean and deviation of all that was seen before.
+"""Normalisation of observations by the running mean and deviation of all previous ones.
 
 Liang et al. 2018, section 4.2: "we whiten the current observations by maintaining online statistics
 of mean and standard deviation from the history of past observations".
@@ -7,14 +7,14 @@ of mean and standard deviation from the history of past observations".
 import torch
 from torch import nn
 
-_LIMIT = 5.0  # OpenAI Baselines' `ppo1`, which the paper adapted
-_LEAST_VARIANCE = 1e-2  # of a number that hardly changes; the same
+_LIMIT = 5.0  # from OpenAI Baselines' `ppo1`, which the paper adapted
+_LEAST_VARIANCE = 1e-2  # for nearly constant numbers; also from `ppo1`
 
 
 class RunningMoments(nn.Module):
-    """Mean and variance (k,) of the vectors (n, k) seen so far; buffers, so checkpoints have them.
+    """Mean and variance (k,) of the vectors (n, k) seen so far; buffers, saved in checkpoints.
 
-    Before the first `add` vectors pass as they are, within the limit.
+    Before the first `add`, vectors are only clamped.
     """
 
     count: torch.Tensor  # () float64
@@ -28,13 +28,13 @@ class RunningMoments(nn.Module):
         self.register_buffer("variance", torch.ones(size, dtype=torch.float64))
 
     def forward(self, vector: torch.Tensor) -> torch.Tensor:
-        """Vectors (n, k) less their mean, over their deviation, within -5 and 5."""
+        """Returns vectors (n, k) minus the mean, divided by the deviation, clamped to [-5, 5]."""
         deviation = self.variance.clamp(min=_LEAST_VARIANCE).sqrt()
         centred = vector - self.mean.to(vector.dtype)
         return (centred / deviation.to(vector.dtype)).clamp(-_LIMIT, _LIMIT)
 
     def add(self, count: float, mean: torch.Tensor, variance: torch.Tensor) -> None:
-        """Takes in `count` further vectors by their mean and variance (k,) float64.
+        """Merges `count` further vectors, given by their mean and variance (k,) float64.
 
         Chan, Golub and LeVeque 1979, equation 2.1b.
         """

@@ -1,4 +1,4 @@
-"""An LSTM whose memory is one flat tensor (n, M): of each layer its output, then its cell."""
+"""LSTM whose memory is one flat tensor (n, M): output, then cell of each layer."""
 
 from dataclasses import dataclass
 
@@ -11,10 +11,11 @@ _WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")  # in the order of `
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """How rows in packed order fall into sequences.
+    """Division of rows in packed order into sequences.
 
-    batch_sizes: (t,) int64 on the CPU, as torch's `PackedSequence` has them
-    memory: (q, M) memory of the policy at the start of each of the q sequences, longest first
+    Attributes:
+        batch_sizes: (t,) int64 on the CPU, as in torch's `PackedSequence`
+        memory: (q, M) memory of the policy at the start of each of the q sequences, longest first
     """
 
     batch_sizes: torch.Tensor
@@ -22,10 +23,10 @@ class Pack:
 
 
 class Recurrent(nn.Module):
-    """`layers` LSTM layers of `width`; `memory_size` M is layers x 2 x width.
+    """LSTM with `layers` layers of `width`; `memory_size` M is layers x 2 x width.
 
-    Sequences run through torch's LSTM, single steps through its cell with the same weights, which
-    takes half the time (16 rows, one core).
+    Sequences use torch's LSTM; single steps use its cell with the same weights, which takes half
+    the time (16 rows, one core).
     """
 
     def __init__(self, size: int, layers: int, width: int) -> None:
@@ -39,7 +40,7 @@ class Recurrent(nn.Module):
                 nn.init.zeros_(parameter)
 
     def step(self, x: torch.Tensor, memory: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """One step: input (n, size), memory (n, M) -> output (n, width), memory (n, M)."""
+        """Runs one step: input (n, size), memory (n, M) -> output (n, width), memory (n, M)."""
         parts = memory.split(self.lstm.hidden_size, dim=1)
         new: list[torch.Tensor] = []
         for layer in range(self.lstm.num_layers):
@@ -49,7 +50,7 @@ class Recurrent(nn.Module):
         return x, torch.cat(new, dim=1)
 
     def forward(self, x: torch.Tensor, pack: Pack) -> torch.Tensor:
-        """Sequences: input (S, size) in packed order -> output (S, width) in the same order."""
+        """Runs sequences: input (S, size) in packed order -> output (S, width) in that order."""
         width, layers = self.lstm.hidden_size, self.lstm.num_layers
         memory = pack.memory.view(-1, layers, 2, width).permute(2, 1, 0, 3).contiguous()
         if x.device.type == "cpu" and int(pack.batch_sizes[-1]) < len(pack.memory):
@@ -60,10 +61,10 @@ class Recurrent(nn.Module):
     def _in_groups(
         self, x: torch.Tensor, batch_sizes: torch.Tensor, hidden: torch.Tensor, cell: torch.Tensor
     ) -> torch.Tensor:
-        """The same, with sequences of similar lengths together, padded to the longest of them.
+        """Runs sequences in groups of similar length, each padded to the longest of its group.
 
-        On the CPU torch has a quick way for sequences of equal length, which takes less than half
-        the time of packed ones, padding included: no group is padded to twice its length.
+        On the CPU, torch has a fast path for sequences of equal length. It takes less than half the
+        time of packed ones, padding included: no sequence is padded to twice its length.
         """
         first = batch_sizes.cumsum(0) - batch_sizes  # row of a step's longest sequence
         lengths = (batch_sizes[:, None] > torch.arange(hidden.shape[1])).sum(0)

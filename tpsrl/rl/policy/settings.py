@@ -1,4 +1,4 @@
-"""What the network can be told; imports no torch, so that help and errors come at once."""
+"""Settings of the network; imports no torch, so that help and errors appear at once."""
 
 import dataclasses
 import typing
@@ -9,7 +9,7 @@ from tpsrl import config
 from tpsrl.errors import UserError, unknown
 from tpsrl.runtime import records
 
-ENCODER_NAMES = (  # in the box
+ENCODER_NAMES = (  # built in
     "resnet18",
     "se_resnet9",
     "nature_cnn",
@@ -21,7 +21,7 @@ ENCODER_NAMES = (  # in the box
 )
 SMALLEST_DEPTH = 32  # pixels a side; the residual encoders halve the resolution five times
 _MOST_LAYERS = 64
-# Not in the notes of 0.1; their defaults are what was then.
+# Missing in checkpoints of version 0.1; the defaults are that version's behaviour.
 _LATER = (
     "previous_action",
     "magnify_state",
@@ -39,10 +39,10 @@ _LATER = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PolicySettings:
-    """What the network is made of. The defaults are the VER paper's (section 4), where it says.
+    """Settings of the network. The defaults are those of the VER paper (section 4), where given.
 
-    Bounds and initial value of the standard deviation are habitat-lab 0.3.3's, which has them as
-    logarithms -5, 2 and, for its skills, -1.
+    Bounds and initial value of the standard deviation are habitat-lab 0.3.3's, given there as
+    logarithms: -5, 2 and, for its skills, -1.
     """
 
     encoder: str = config.option(
@@ -115,11 +115,14 @@ class PolicySettings:
         return tuple(self.state_width >> half for half in halves)
 
     def check(self, prefix: str = "") -> None:
-        """Refuses what does not fit together; `prefix` stands before the names of fields.
+        """Checks that the settings are consistent.
+
+        Args:
+            prefix: prefix of field names in errors
 
         Raises:
-            UserError: the initial standard deviation is not within its bounds, the state layers
-                cannot be halved so often, or the state is to be normalised and magnified.
+            UserError: the initial standard deviation is not within its bounds, the state layers are
+                too narrow to be halved, or the state is to be both normalised and magnified.
         """
         if self.state_widths[-1] < 1:
             least = 2 ** (self.state_layers - 1)
@@ -140,12 +143,12 @@ class PolicySettings:
             )
 
     def to_json(self) -> dict[str, Any]:
-        """JSON types by name."""
+        """Returns the settings as JSON types by name."""
         return dataclasses.asdict(self)
 
     @staticmethod
     def from_json(note: Mapping[str, Any]) -> "PolicySettings":
-        """The settings of `to_json`.
+        """Restores the settings of `to_json`.
 
         Raises:
             UserError: an entry is unknown, missing, of the wrong type, or outside its range.
@@ -174,15 +177,15 @@ _CHOICES = {
 
 
 def check_depth(encoder: str, shape: Sequence[int], field: str = "depth") -> None:
-    """Refuses pictures that are too small for an encoder.
+    """Checks that images are large enough for an encoder.
 
     Args:
-        encoder: its name; "state" looks at none
-        shape: height and width of the camera's pictures, pixels
-        field: where they were named
+        encoder: name of the encoder; "state" uses no images
+        shape: height and width of the images, pixels
+        field: setting in which the size was given, for the error
 
     Raises:
-        UserError: names the smallest.
+        UserError: the image is too small; the message has the minimum size.
     """
     if encoder != "state" and (len(shape) != 2 or min(shape) < SMALLEST_DEPTH):
         sides = " x ".join(str(side) for side in shape)

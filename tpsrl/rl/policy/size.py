@@ -1,4 +1,4 @@
-"""How many weights a network has, found before any memory is taken for them."""
+"""Number of weights of a network, computed without allocating them."""
 
 import itertools
 
@@ -7,25 +7,24 @@ from tpsrl.errors import UserError
 from tpsrl.rl.envs.vec_env import EnvSpec
 from tpsrl.rl.policy.settings import ENCODER_NAMES, PolicySettings
 
-_ORDINARY = 2**26  # weights: 256 MiB of them
+_ORDINARY = 2**26  # weights, 256 MiB
 _ORDINARY_CHANNELS = 256
-_ORDINARY_VECTOR = 4096  # numbers that a picture is summed up in
+_ORDINARY_VECTOR = 4096  # size of the visual features
 _WIDEST_INPUT = 2**16
 
 
 def least(settings: PolicySettings, inputs: int = 1) -> int:
-    """So many weights at least a network has, counted by its widths alone.
+    """Returns a lower bound of a network's number of weights, from its widths alone.
 
-    Two networks if the value has one of its own. `inputs` are the numbers of the state that it is
-    shown.
+    A separate value network counts as well. `inputs` is the number of state inputs.
     """
     width, layers = settings.lstm_width, settings.lstm_layers
     widths = [inputs, *settings.state_widths]
     count = sum(before * after for before, after in itertools.pairwise(widths))
-    if layers:  # four gates each, of what is below and of itself
+    if layers:  # four gates per layer, with inputs from the layer below and the layer itself
         count += 4 * width * (widths[-1] + width + 2 * width * (layers - 1))
     if settings.encoder != "state":
-        # No encoder in the box has fewer between channels and channels than one of each to each.
+        # Every built-in encoder has at least one weight per pair of channels in some layer.
         inner = settings.encoder_width**2 if settings.encoder in ENCODER_NAMES else 0
         count += 9 * settings.encoder_width + inner
         count += 4 * width * settings.visual_width * bool(layers)
@@ -33,16 +32,17 @@ def least(settings: PolicySettings, inputs: int = 1) -> int:
 
 
 def is_ordinary(settings: PolicySettings) -> bool:
-    """Whether a network is of a size that any machine has the memory for."""
+    """Returns whether a network is small enough for the memory of any machine."""
     narrow = settings.encoder_width <= _ORDINARY_CHANNELS
     short = settings.visual_width <= _ORDINARY_VECTOR
     return least(settings) <= _ORDINARY and narrow and short
 
 
 def count(spec: EnvSpec, settings: PolicySettings) -> int | None:
-    """So many weights a network has; None where an encoder of a user's own cannot be asked.
+    """Returns a network's number of weights; None if a custom encoder fails on device "meta".
 
-    It is built without any memory, which takes two seconds the first time.
+    The network is built on torch's device "meta", without allocating memory, which takes two
+    seconds the first time.
 
     Raises:
         UserError: see `ActorCritic`.
@@ -62,7 +62,7 @@ def count(spec: EnvSpec, settings: PolicySettings) -> int | None:
 
 
 def takes_too_much(spec: EnvSpec) -> bool:
-    """Whether what a network is to see is more than any environment shows."""
+    """Returns whether observations or actions are larger than those of any environment."""
     pictures = [shape for shape in spec.observations.values() if len(shape) > 1]
     sides = [side for shape in pictures for side in shape]
     vectors = [shape[0] for shape in spec.observations.values() if len(shape) == 1]

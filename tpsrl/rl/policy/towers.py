@@ -1,4 +1,4 @@
-"""Encoders of several pictures: those of one size are the channels of one tower."""
+"""Encoders of several images: images of the same size are the channels of one tower."""
 
 import math
 from collections.abc import Mapping
@@ -12,25 +12,27 @@ from tpsrl.rl.envs.vec_env import EnvSpec
 from tpsrl.rl.policy.channel_norm import ChannelNorm
 from tpsrl.rl.policy.encoder_registry import encode_channels
 
-ONLY_DEPTH = (DEPTH,)  # what an encoder looks at by itself, without a tower
+ONLY_DEPTH = (DEPTH,)  # images that an encoder takes without a tower
 _COLOURS = 3
 
 
 class Towers(nn.Module):
-    """All pictures of an observation to one vector (n, `size`).
+    """Encoder of all images of an observation to one vector (n, `size`).
 
-    A tower makes a vector of the pictures of one size, and the vectors of all are put side by side.
+    Each tower encodes the images of one size to a vector; the vectors are concatenated.
 
     Raises:
         UserError: see `tpsrl.rl.policy.encoder_registry.encode_channels`.
     """
 
     def __init__(self, name: str, width: int, spec: EnvSpec, size: int) -> None:
-        """Args:
-        name: of the encoder
-        width: channels of its first stage
-        spec: what is seen
-        size: of a tower's vector
+        """Creates one tower per image size.
+
+        Args:
+            name: name of the encoder
+            width: channels of its first stage
+            spec: specification of the environments
+            size: size of each tower's vector
         """
         super().__init__()
         by_size: dict[tuple[int, ...], list[str]] = {}
@@ -42,17 +44,17 @@ class Towers(nn.Module):
         self.size = size * len(self.towers)
 
     def forward(self, pictures: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Pictures (n, ...) by name -> (n, size)."""
+        """Images (n, ...) by name -> (n, size)."""
         return torch.cat([tower(pictures) for tower in self.towers], dim=1)
 
 
 class Tower(nn.Module):
-    """The pictures `names` of one size as channels, normalised, and their encoder.
+    """Encoder of the images `names`, all of one size, as normalised channels.
 
-    Depth is one channel, colour three in [0, 1]. Classes are a channel each, 1 where a pixel is of
-    it, in which the first convolution finds an embedding of its own; class 0, of pixels where
-    nothing is seen, has none. Numbers of instances have no order, so each is shown as a fixed
-    colour, three channels in [0, 1]; where nothing is seen it is black.
+    Depth is one channel, colour three in [0, 1]. Classes are one-hot channels, for which the first
+    convolution learns an embedding; class 0, of pixels where nothing is seen, has no channel.
+    Numbers of instances have no order, so each is shown as a fixed colour, three channels in
+    [0, 1]; pixels where nothing is seen are black.
     """
 
     instance_colours: torch.Tensor  # (256, 3)
@@ -69,16 +71,16 @@ class Tower(nn.Module):
         self.register_buffer("instance_colours", instance_colours(), persistent=False)
 
     def channels(self, pictures: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """The tower's pictures as channels (n, channels, H, W), not normalised."""
+        """Returns the tower's images as channels (n, channels, H, W), not normalised."""
         return torch.cat([self._as_channels(name, pictures[name]) for name in self.names], dim=1)
 
     def forward(self, pictures: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Pictures (n, ...) by name -> (n, size)."""
+        """Images (n, ...) by name -> (n, size)."""
         vector: torch.Tensor = self.encoder(self.norm(self.channels(pictures)))
         return vector
 
     def sums(self, pictures: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """What `ChannelNorm.take` has to be told of these pictures."""
+        """Returns the sums of these images for `ChannelNorm.take`."""
         return self.norm.sums(self.channels(pictures))
 
     def _channels(self, name: str) -> int:
