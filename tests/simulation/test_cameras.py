@@ -17,7 +17,7 @@ from skills.demos.recording import Actors, Recorder, RecorderFactory, RecordJob
 from skills.demos.store import DemosNote, DemosWriter
 from skills.envs.environment import SkillEnv
 from skills.envs.options import EnvOptions
-from skills.envs.training import TrainingVecEnvFactory
+from skills.envs.training import TrainingVecEnv, TrainingVecEnvFactory
 from skills.envs.vector import SkillVectorEnv
 from skills.policies.learned import LearnedPolicy, load
 from skills.policies.observing import ObservationPolicy
@@ -25,8 +25,10 @@ from skills.starts.start import Start
 from tpsrl import config
 from tpsrl.cli import main
 from tpsrl.errors import UserError
+from tpsrl.rl.envs.colours import ColouredVecEnv
 from tpsrl.rl.envs.delay import DelayedVecEnvFactory
-from tpsrl.training import loading
+from tpsrl.rl.envs.serial_pool import SerialEnvPool
+from tpsrl.training import loading, task
 from tpsrl.training.task import env_options
 
 NAMED = "head_rgb:20x24,hand_semantic:16,hand_instance:16,head_depth:20x24"
@@ -95,6 +97,8 @@ def test_depth_and_cameras_together_are_refused(capsys: pytest.CaptureFixture[st
             "cameras: preset.policy.encoder=state looks at no picture",
         ),
         (["cameras=hand_rgb:64", "height_map=true"], "height_map: it needs a depth camera"),
+        (["colour_jitter=0.2"], "colour_jitter: no effect without a colour camera; try cameras="),
+        (["cameras=hand_depth:64", "colour_noise=0.1"], "colour_noise: no effect without a colour"),
         (["cameras=hand_rgb:64", "engine=habitat"], "engine 'habitat' has no hand_rgb; it has"),
     ],
 )
@@ -146,6 +150,21 @@ def test_trainings_keep_pictures_as_bytes_and_a_delay_shows_those_before() -> No
     now, before = plain.step([0], drive), late.step([0], drive)
     assert np.array_equal(before.observation["head_rgb"], first["head_rgb"])
     assert not np.array_equal(now.observation["head_rgb"], first["head_rgb"])
+
+
+def test_a_training_with_changed_colours_shows_them_in_its_environments_alone() -> None:
+    given = {"skill": "pick", "cameras": NAMED, "colour_jitter": 0.4, "colour_noise": 0.1}
+    few = {"num_objects": 1, "num_episodes": 1, "validation_episodes": 1, "processes": 0}
+    made, _, _ = task.make(loading.training(given | few))
+    changed = made.factory([0])
+    assert isinstance(changed, ColouredVecEnv)
+    shown = changed.reset([0])["head_rgb"]
+    assert not np.array_equal(shown, changed.vec_env.observe([0])["head_rgb"])
+    assert made.validation is not None
+    pool = made.validation([0])
+    assert isinstance(pool, SerialEnvPool) and isinstance(pool._vec_env, TrainingVecEnv)
+    pool.close()
+    changed.close()
 
 
 def test_a_policy_in_a_plan_is_given_what_its_training_environment_shows(tmp_path: Path) -> None:

@@ -89,9 +89,9 @@ class ColouredVecEnv(WrappedVecEnv):
         """See `tpsrl.rl.envs.vec_env.VecEnv.step`."""
         done = self.vec_env.step(env_ids, actions)
         if done.final is not None:
-            cut = [env_ids[row] for row in np.flatnonzero(done.truncated)]
+            cut = [env_ids[row] for row in np.flatnonzero(done.truncated).tolist()]
             done.final = self._changed(cut, done.final)
-        for row in np.flatnonzero(done.terminated | done.truncated):
+        for row in np.flatnonzero(done.terminated | done.truncated).tolist():
             self._draw(env_ids[row])
         done.observation = self._show(env_ids, done.observation)
         return done
