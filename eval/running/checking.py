@@ -62,7 +62,7 @@ def checked(
 
 
 def _of_file(invalid: Mapping[str, str]) -> str:
-    """Returns the fault of the domain or plan file, if it is the only one of all episodes, or ""."""
+    """Returns the fault of the domain or plan file if all episodes share it, else ""."""
     reasons = {reason for reason in invalid.values() if reason.startswith(("domain: ", "plan: "))}
     return reasons.pop() if len(reasons) == 1 and len({*invalid.values()}) == 1 else ""
 
