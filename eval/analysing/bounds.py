@@ -15,7 +15,7 @@ from tpsrl.runtime.records import Text
 T = TypeVar("T")
 
 _SLACK = 1e-6  # rounding of shares that are sums of many terms
-_MOST = 10_000  # entries of a list or dictionary or dictionary
+_MOST = 10_000  # entries of a list or dictionary
 
 StageNumber = Annotated[int, Meta(ge=-1, le=2**53)]  # -1: no stage
 Number = Annotated[float, Meta(ge=-1e300, le=1e300)]
