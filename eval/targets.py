@@ -20,7 +20,7 @@ class Evaluable:
 
     Attributes:
         settings: dataclass of the evaluation's settings
-        run: runs the evaluation with such settings
+        run: runs the evaluation with these settings
         fixed: settings that the word determines, by key
     """
 

@@ -140,7 +140,7 @@ class Skill:
         return bool(chance(self.episode, type(self).__name__, *what).random() < share)
 
     def fails(self, share: float, world: WorldState) -> bool:
-        """Returns whether the skill itself fails; drawn anew for every start state."""
+        """Returns whether the skill itself fails; drawn separately for each start state."""
         where = np.round([*world.base[0], self.goal.object], 6).tolist()
         return self.rolls(share, *where)
 

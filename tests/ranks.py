@@ -1,6 +1,6 @@
 """Runs a function on several ranks, and commands in forks.
 
-As a script it is such a command: `python tests/ranks.py MODULE ARGUMENTS`.
+As a script it runs one command in a fork: `python tests/ranks.py MODULE ARGUMENTS`.
 """
 
 import contextlib

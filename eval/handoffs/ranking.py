@@ -25,8 +25,8 @@ def ranked(studies: Sequence[StudyRecord], players: Players) -> list[RepairRow]:
     A repair that prevents a failure does not need to concern its cause: granting an effect also
     helps a skill that began in a state from which it could not succeed. Therefore repairs are
     sorted by `own`, then by gain. For a state, `own` is the gain if its interval is above 0, else
-    0. For an effect it is the share of the episodes that its repair turns into successes and that
-    of no such state does.
+    0. For an effect, it is the share of episodes that only its repair turns into successes, and no
+    repair of a state with `own` > 0; it is at most the gain.
     """
     rows: dict[str, list[tuple[int, RepairRow]]] = {kind: [] for kind in KINDS}
     for kind in KINDS:

@@ -133,7 +133,7 @@ def _replaced(
 def marker_positions(record: Episode, world: WorldState) -> np.ndarray:
     """Returns the positions (5, 3) of the handles in a record (m).
 
-    Handles whose joint is as in the world keep the world's position.
+    A handle whose joint has the same position in the world keeps its position there.
     """
     found = np.array(world.marker_pos[0], dtype=float)
     for index, marker in enumerate(JOINTS):
