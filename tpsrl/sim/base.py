@@ -17,7 +17,8 @@ from tpsrl.world.state import WorldState
 class Overlap(UserError):
     """Raised when an episode starts with the robot or an object inside another body.
 
-    `what` names both bodies and the depth of the overlap."""
+    `what` names both bodies and the depth of the overlap.
+    """
 
     def __init__(self, episode: str, what: str) -> None:
         super().__init__(f"episode {episode}: {what}")
@@ -89,7 +90,8 @@ class Simulator(Protocol):
     def step(self, env_ids: Sequence[int], actions: np.ndarray) -> None:
         """Takes one control step of 1/30 s in each home.
 
-        `actions` (n, 11) are laid out as in `tpsrl.world.action` and clipped to [-1, 1]."""
+        `actions` (n, 11) are laid out as in `tpsrl.world.action` and clipped to [-1, 1].
+        """
         ...
 
     def state(self, env_ids: Sequence[int]) -> WorldState:

@@ -110,7 +110,8 @@ def _check_tree(arrays: Arrays, model: Any) -> None:
     """Checks the bounding volume trees.
 
     The tree over static geoms may differ from the model's, since another machine may have built
-    it, but it must be a valid tree over the same geoms."""
+    it, but it must be a valid tree over the same geoms.
+    """
     child, leaf = arrays["model/bvh_child"], arrays["model/bvh_nodeid"]
     if np.array_equal(child, model.bvh_child) and np.array_equal(leaf, model.bvh_nodeid):
         return

@@ -59,7 +59,8 @@ def _settled(
 ) -> Episode | str:
     """Returns the episode at rest, or a reason for rejection.
 
-    If the goals of the episode do not settle, they stay as in the file."""
+    If the goals of the episode do not settle, they stay as in the file.
+    """
     try:
         started = settle_starts(simulator, draft, HABITAT)
     except UserError as error:

@@ -69,7 +69,8 @@ class Laser:
 def _camera(turn: float) -> np.ndarray:
     """Returns the orientation of a level camera turned left by `turn` rad.
 
-    The columns of (3, 3) are the directions right, up and backward."""
+    The columns of (3, 3) are the directions right, up and backward.
+    """
     ahead = np.array([math.cos(turn), math.sin(turn), 0.0])
     right = np.array([ahead[1], -ahead[0], 0.0])
     return np.stack([right, np.array([0.0, 0.0, 1.0]), -ahead], axis=1)

@@ -342,7 +342,8 @@ class MujocoHome:
         """Returns everything that the next step depends on, as arrays.
 
         Raises:
-            UserError: the home has not been reset yet."""
+            UserError: the home has not been reset yet.
+        """
         if self.episode is None:
             raise UserError("snapshot: the home has not been reset yet")
         return Snapshot(ENGINE, self.episode, self._freeze())

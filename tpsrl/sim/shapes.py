@@ -38,7 +38,8 @@ class Shapes:
     def poses(self, one: MujocoHome) -> np.ndarray:
         """Returns the poses (m, 7) float32 of the moving bodies.
 
-        A pose is x, y, z (m), then the quaternion w, x, y, z."""
+        A pose is x, y, z (m), then the quaternion w, x, y, z.
+        """
         found = np.empty((len(self._moving), 7), dtype=np.float32)
         found[:, :3] = one.data.xpos[self._moving]
         found[:, 3:] = one.data.xquat[self._moving]

@@ -22,7 +22,8 @@ Note = dict[str, Any]  # JSON types
 class SnapshotHeader:
     """Header of a snapshot in a file.
 
-    In a shard, `arrays` are name, dtype and shape of each array; else `arrays` is empty."""
+    In a shard, `arrays` are name, dtype and shape of each array; else `arrays` is empty.
+    """
 
     engine: str
     episode: Any

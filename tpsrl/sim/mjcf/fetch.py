@@ -84,7 +84,8 @@ def _add_capsules(
 ) -> None:
     """Sets the inertia of a link and adds its geoms to `carrier`.
 
-    `ahead` (3,) is the link's origin in the frame of `carrier` (m)."""
+    `ahead` (3,) is the link's origin in the frame of `carrier` (m).
+    """
     body.explicitinertial = True
     body.mass = joint.mass
     for name, start, end, radius in CAPSULES:

@@ -115,7 +115,8 @@ def _add_box(
 def _add_furniture(spec: mujoco.MjSpec, name: str, kind: BodyKind) -> None:
     """Adds furniture as boxes of the world body, and doors and drawers as bodies.
 
-    Boxes of the world body cost a third of the broad phase that separate bodies would cost."""
+    Boxes of the world body cost a third of the broad phase that separate bodies would cost.
+    """
     colour = _COLOURS.get(name, _WOOD)
     for box in kind.boxes:
         turned = dataclasses.replace(box, yaw=_ANY_YAW)
