@@ -30,7 +30,7 @@ class CupHolds:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RuleArrays:
-    """Arrays of the engine that the rules read; `eq_data`, `eq_active`, `cup_margin` are written."""
+    """Arrays of the engine that the rules read; `eq_*` and `cup_margin` are also written."""
 
     pos: torch.Tensor  # (n, bodies, 3)
     quat: torch.Tensor  # (n, bodies, 4) w, x, y, z
