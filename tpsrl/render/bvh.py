@@ -1,8 +1,8 @@
 """Tree of bounding boxes over static geoms, in the layout of MuJoCo's model arrays.
 
 MuJoCo builds such a tree at compilation, by halving at the median. Apartments change without
-compilation, so their trees are built here. The cost of a split fits the queries of the broad phase:
-the expected number of nodes that a box of an arm link's size overlaps.
+compilation, so their trees are built here. The cost of a split is the
+expected number of nodes that a query box of an arm link's size overlaps.
 """
 
 import dataclasses

@@ -63,9 +63,9 @@ def third_person_camera(
             direction counts.
         bounds: x_min, y_min, x_max, y_max of the rooms; the camera stays within 0.3 m of them and
             rises where that brings it close to the robot.
-        previous: pose of the previous frame, from which the camera moves towards its free pose.
-        follow: fraction of the way to the free pose that the camera moves; the point it looks at
-            moves three times this fraction.
+        previous: pose of the previous frame, for smooth motion.
+        follow: fraction of the distance from `previous` to the pose without smoothing that the
+            camera moves; the point it looks at moves three times this fraction.
     """
     x, y, yaw = (float(v) for v in base)
     ahead = np.array([math.cos(yaw), math.sin(yaw)])

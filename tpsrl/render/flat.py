@@ -268,7 +268,7 @@ def _box_face(
     ly: float,
     lz: float,
 ) -> tuple[int, float]:
-    """Returns the number of the box face at a point, and the cosine of its normal and the lamp."""
+    """Returns the number of the box face at a point, and the cosine between its normal and lamp."""
     ex, ey, ez = abs(px) - s0, abs(py) - s1, abs(pz) - s2
     if ex >= ey and ex >= ez:
         return (0, lx) if px > 0.0 else (1, -lx)
@@ -289,7 +289,7 @@ def _round(
     ly: float,
     lz: float,
 ) -> Any:
-    """Returns the cosine of the lamp and the normal of a sphere, cylinder or capsule at a point."""
+    """Returns the cosine between lamp and normal of a sphere, cylinder or capsule at a point."""
     if kind == CYLINDER:
         radial = math.sqrt(px * px + py * py)
         if abs(pz) - s1 > radial - s0:

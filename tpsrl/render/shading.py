@@ -351,7 +351,7 @@ def _sky_at(sky: Any, r: int, c: int, every: int, here: float) -> float:
 
 @njit(**_INLINE)
 def _planks(x: float, y: float, width: float) -> float:
-    """Returns the brightness of a floor of 0.15 x 1.3 m boards; `width` is of a pixel (m)."""
+    """Returns the brightness of a floor of 0.15 x 1.3 m boards; `width` is a pixel's (m)."""
     lane = math.floor(y * (1.0 / 0.15))
     place = x * (1.0 / 1.3) + 0.37 * (lane & 7)
     board = math.floor(place)

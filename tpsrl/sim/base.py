@@ -107,7 +107,7 @@ class Simulator(Protocol):
         ...
 
     def look(self, env_ids: Sequence[int], sizes: Mapping[str, Sides]) -> dict[str, np.ndarray]:
-        """Returns pictures by the cameras of the robot.
+        """Returns pictures of the robot's cameras.
 
         Pictures of the same camera and size share one ray cast.
 
@@ -185,7 +185,7 @@ class Simulator(Protocol):
     ) -> np.ndarray:
         """Returns a shaded colour picture (height, width, 3) uint8.
 
-        `camera` is "third_person" or "head"; `markers` are drawn in the picture only.
+        `camera` is "third_person" or "head"; `markers` exist only in the picture.
         """
         ...
 

@@ -98,7 +98,7 @@ def _contact_ahead(
     """Finds the first point ahead with an obstacle nearer than `least` (m).
 
     Returns:
-        The way to that point (m), -1 if there is none within the braking distance, and the
+        The distance to that point (m), -1 if there is none within the braking distance, and the
         gradient of the distance map there.
     """
     speed = math.hypot(vx, vy)

@@ -78,7 +78,7 @@ def measure(options: Options, say: Callable[[str], None] = lambda line: None) ->
 
 
 def in_the_open(episode: Episode) -> Episode:
-    """Moves the robot's start to the most open floor, where it moves without touching anything."""
+    """Moves the robot's start to the most open floor, where its motion touches nothing."""
     x, y = _roomiest(episode.layout)
     return dataclasses.replace(episode, robot_start=(x, y, 0.0))
 
@@ -177,7 +177,10 @@ def _rates(objects: int, start: Callable[[Episode], Episode], seconds: float) ->
 
 
 def _works(simulator: MujocoSimulator, actions: np.ndarray) -> dict[str, Callable[[int], object]]:
-    """Returns the timed functions by name: one step, state, frame, or step and frame a call."""
+    """Returns the timed functions by name.
+
+    Each call is one control step, one state, one frame, or a step with a frame.
+    """
 
     def step(i: int) -> None:
         simulator.step([0], actions[i % len(actions)])
@@ -239,7 +242,7 @@ def _latencies() -> dict[str, float]:
 
 
 def _pictures(size: int, seconds: float) -> dict[str, float]:
-    """Returns frames per second of sets of head pictures from one ray cast, in start states."""
+    """Returns frames per second of combinations of head pictures, measured in start states."""
     turns: dict[str, list[float]] = {name: [] for name in _PICTURES}
     for simulator in _prepared(12, lambda episode: episode):
         works = {name: _looking(simulator, names, size) for name, names in _PICTURES.items()}

@@ -150,7 +150,7 @@ def _named() -> Iterator[None]:
 
 
 def _told(source: Source, count: int) -> Progress | None:
-    """Reports that generation starts; returns the progress callback, None without a listener."""
+    """Reports the start of generation; returns the progress callback, None without a listener."""
     tell = _tell.get()
     if tell is None:
         return None

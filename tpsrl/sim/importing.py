@@ -77,7 +77,7 @@ def _settled(
 def _with_start(
     simulator: Simulator, draft: Episode, seed: int, changed: collections.Counter[str]
 ) -> Episode | str:
-    """Returns the settled draft with a drawn start of the robot, or a reason for rejection."""
+    """Returns the settled draft with a drawn, free start of the robot, or a rejection reason."""
     rng = np.random.default_rng((seed, zlib.crc32(draft.id.encode())))
     joints = joints_at(draft.articulation)
     try:

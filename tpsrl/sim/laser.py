@@ -22,7 +22,7 @@ class Laser:
 
     Args:
         kinds: (G,) MuJoCo geom types
-        visible: (G,) bool, geoms that the laser detects; those of the robot are left out
+        visible: (G,) bool, geoms that the laser detects, without those of the robot
     """
 
     def __init__(self, kinds: np.ndarray, visible: np.ndarray) -> None:

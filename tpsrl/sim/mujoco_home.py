@@ -24,9 +24,9 @@ from tpsrl.world.state import JOINTS
 ENGINE = f"mujoco-{mujoco.__version__}/5"
 
 FORCE_RISE_N = 20.0  # smaller rises are not summed (min_force of HAB's RobotForce)
-HOLD_LIMIT_M = 0.15  # HAB's hold_thresh: the cup drops what is this far away
+HOLD_LIMIT_M = 0.15  # HAB's hold_thresh: a hold ends at this distance from the cup
 # Distances from a released handle at which the cup has contacts again, in front of the handle and
-# anywhere: a soft cup does not kick a face that it releases.
+# in any direction: a soft cup does not kick a face that it releases.
 OFF_M, FAR_OFF_M = 0.03, 0.15
 HANDLE_M = 0.15  # HAB's grasp_thresh: largest distance from marker to grasp of a handle
 _OVERLAP_LIMIT_M = 0.01
@@ -65,12 +65,12 @@ class MujocoHome:
         self.arm_target = np.array(REST_ARM)
         self.held = -1  # slot
         self.held_joint = -1  # index into JOINTS
-        # Released handle or object that the cup still touches: index into JOINTS, or slot +
+        # Released handle or object that the cup is not clear of yet: index into JOINTS, or slot +
         # len(JOINTS).
         self._leaving = -1
         self.force = 0.0
         self.force_total = 0.0
-        self._force_level = 0.0  # N; base of the next rise
+        self._force_level = 0.0  # N, from which the next rise is measured
         self.violation = False
         self.steps = 0
 
@@ -307,8 +307,8 @@ class MujocoHome:
 
         For an object, the cup's tip must be farther from its centre than its longest side, as in
         habitat-lab (`RearrangeGraspManager.desnap`). For a handle, the tip must be `OFF_M` away in
-        front of it or `FAR_OFF_M` anywhere: a drawer may follow the hand, and contacts that start
-        deep inside would throw it back.
+        front of it or `FAR_OFF_M` in any direction: a drawer may follow the hand, and contacts that
+        start deep inside would throw it back.
         """
         home, data = self._home, self.data
         if self._leaving >= len(JOINTS):

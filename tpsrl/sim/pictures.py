@@ -15,7 +15,7 @@ from tpsrl.world.fetch import HEAD_CAMERA_FOV_DEG
 from tpsrl.world.layouts import BodyKind
 
 CAMERAS = ("third_person", "head")
-CATCH_UP_S = 0.8  # time constant with which the third-person camera follows its free pose
+CATCH_UP_S = 0.8  # time constant of the third-person camera's smoothing
 CHEST_M = 0.8  # height of the point of the robot that must stay visible
 _TALL_M = 1.2
 

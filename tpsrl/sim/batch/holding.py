@@ -186,7 +186,7 @@ class ContactForces:
 
     last: torch.Tensor
     total: torch.Tensor
-    level: torch.Tensor  # base of the next rise
+    level: torch.Tensor  # from which the next rise is measured
 
     def count(self, force: torch.Tensor) -> None:
         """Sums the rises of the force (n,) from step to step, as habitat-lab's RobotForce does."""

@@ -35,7 +35,7 @@ NEEDED = {
     "data/robots/hab_fetch/robots/hab_suction.urdf": "hab_fetch",
 }
 DEPTH = "head_depth"  # name of the sensor
-BEFORE_M, LEAST_M = 0.15, 0.9  # of a camera: in front of what hides the robot, and from the robot
+BEFORE_M, LEAST_M = 0.15, 0.9  # camera distances: in front of an occluder, least to the robot
 FORCE_RISE_N = 20.0  # min_force of habitat-lab's RobotForce
 
 WireArrays = dict[str, np.ndarray]

@@ -54,9 +54,9 @@ def home_spec(layouts: LayoutSet, capacity: int) -> mujoco.MjSpec:
     """Returns the uncompiled model of a home.
 
     Bodies and joints have the names in the layout set and in `tpsrl.world.fetch`. Boxes are
-    "BODY/BOX". Objects and their joints are "slot_0", "slot_1" ..., their geoms "slot_0/box",
-    "slot_0/cylinder" ... The equality that holds an object is "weld_0", "weld_1" ..., the equality
-    that holds a handle has the name of its marker.
+    named "BODY/BOX"; objects and their joints "slot_0", "slot_1" and so on, their geoms
+    "slot_0/box", "slot_0/cylinder" and so on. The equality that holds object 0 is "weld_0", the
+    equality that holds a handle has the name of the handle's marker.
 
     Args:
         layouts: the apartments.

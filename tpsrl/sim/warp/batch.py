@@ -300,9 +300,9 @@ class WarpBatch:
     # -- errors of the engine ------------------------------------------------------------------
 
     def _refuse_lost(self, moving: torch.Tensor | None) -> None:
-        """Raises a `RunError` if the engine has silently dropped contacts or constraints.
+        """Raises a `RunError` if contacts or constraints were dropped, or a home is not finite.
 
-        So do homes whose state is not finite.
+        The engine continues silently in both cases.
         """
         finite = torch.isfinite(self._arrays.of_data["qpos"]).all(1)
         wrong = ~finite

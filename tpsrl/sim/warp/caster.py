@@ -16,7 +16,10 @@ _NEVER = wp.constant(1.0e10)
 
 @wp.func
 def _met(enter: float, leave: float) -> float:
-    """Returns the depth at which a ray meets a body that it crosses from `enter` to `leave`."""
+    """Returns the depth at which a ray meets a body that it crosses from `enter` to `leave`.
+
+    A ray that starts inside the body meets the body at `leave`.
+    """
     if enter > leave or leave <= 0.0:
         return _NEVER
     return wp.where(enter > 0.0, enter, leave)

@@ -77,8 +77,8 @@ def _ahead(
 ) -> wp.vec3:
     """Finds the first point ahead with an obstacle nearer than `least` (m).
 
-    Returns the way to that point (m), -1 if there is none within the braking distance, and the
-    gradient of the distance map there.
+    Returns the distance to that point (m), -1 if there is none within the braking distance, and
+    the gradient of the distance map there.
     """
     speed = wp.length(velocity)
     if speed < 1.0e-6:
