@@ -1,4 +1,4 @@
-"""The class of each geom of a home of the embedded engine, as semantic pictures show it."""
+"""Semantic classes of the geoms in a home of the embedded engine."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from tpsrl.world.cameras import CLASSES
 
 
 def geom_classes(home: HomeModel) -> np.ndarray:
-    """(ngeom,) uint8: indices into `tpsrl.world.cameras.CLASSES`."""
+    """Returns the class of each geom: (ngeom,) uint8 indices into `tpsrl.world.cameras.CLASSES`."""
     model = home.model
     walls = [model.geom(wall.name).id for wall in home.layout_set.walls]
     found = np.full(model.ngeom, CLASSES.index("furniture"), dtype=np.uint8)
