@@ -268,9 +268,9 @@ class SkillBatch:
         return {name: condition.unit for name, condition in found.items()}
 
     def ways(self, env_ids: Sequence[int], success: np.ndarray) -> dict[str, np.ndarray] | None:
-        """Returns the metrics of driving of m homes, (m,) by name; None for skills that do not drive.
+        """Returns the metrics of driving of m homes, (m,) by name; see `Skill.driving`.
 
-        See `Skill.driving`.
+        None for skills that do not drive.
 
         Raises:
             UserError: no free floor is near the goal.
@@ -291,7 +291,7 @@ class SkillBatch:
         return {name: float(values[0]) for name, values in found.items()}
 
     def reward_names(self, env_id: int) -> tuple[str, ...]:
-        """Returns the names of the reward terms, from a hypothetical step of a home that was reset."""
+        """Returns the names of the reward terms; the home must have been reset."""
         if self._terms is None:
             _, _, outcome = task.step(
                 self.skill,

@@ -103,7 +103,7 @@ def _stepping(batch: SkillBatch, start: Start, homes: int) -> Work:
 
 
 def _judging(name: str, start: Start, simulator: Simulator, homes: int) -> Work:
-    """Returns a function that evaluates a step of `homes` homes, without the engine.
+    """Returns a function that evaluates a step of `homes` homes without simulating it.
 
     The evaluation consists of mask, reward, results and observation.
     """

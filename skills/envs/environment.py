@@ -1,7 +1,7 @@
 """Gymnasium environment of a skill, with one home.
 
 An observation is a dict: "state" (k,), and with `depth` also "depth" (height, width), where 0 to
-10 m are mapped to 0 to 1, or (1, height, width) with `depth_channel`. With `cameras` there are other
+10 m are mapped to 0 to 1, or (1, height, width) with `depth_channel`. With `cameras` it has other
 pictures by their names; "head_depth" is always called "depth". Values outside the bounds of the
 space, such as the position of an object that was flung out of the home, are clipped. An action is
 (11,) in [-1, 1], with the same layout for every skill (`tpsrl.world.action`); parts outside

@@ -52,7 +52,7 @@ class HandMeter:
         return self._gained[np.asarray(homes)]
 
     def ahead(self, homes: Sequence[int], world: WorldState) -> np.ndarray:
-        """Returns the length left and the next point of the path, (n, 4); see `HandFields.ahead`."""
+        """Returns length left and next point of each path, (n, 4); see `HandFields.ahead`."""
         return self._fields.ahead(np.asarray(homes), world.ee_pos, world.base)
 
     def _map(self, home: int, layout: str, goal: np.ndarray) -> None:
