@@ -9,8 +9,8 @@ from tpsrl import config
 from tpsrl.errors import UserError, unknown
 from tpsrl.world.cameras import PICTURES, Sides
 
-Cameras = str | Mapping[str, Any]  # what a user gives
-_USUAL = 64  # pixels a side
+Cameras = str | Mapping[str, Any]  # the setting as the user gives it
+_USUAL = 64  # side in pixels that error messages suggest
 
 
 def parse(given: Cameras) -> dict[str, Sides]:

@@ -5,8 +5,8 @@ There are five choices:
 - "habitat": the vector that habitat-lab gives the policy of the skill beside the camera.
 - "fetch": adds the laser scan and the odometry of the real robot's base, and the target in the
   base's axes, which the robot can compute from the arm's kinematics.
-- "mapping": adds to "fetch", for skills that drive, a path on the map that the robot builds of what
-  it has seen: to the goal, or to the nearest floor that it has not seen yet.
+- "mapping": adds to "fetch", for skills that drive, a path on a map that the robot builds from its
+  head camera and laser: to the goal, or to the nearest floor not yet seen.
 - "full": one layout for HAB's seven skills, sufficient to learn them without a camera, mostly
   privileged. Navigate also gets the path along the floor and a scan of the map.
 - "teacher": adds path and scan for all skills, the position of the object relative to its goal, its
@@ -267,7 +267,7 @@ def _in_base(world: WorldState, vector: Array) -> Array:
 
 
 WAY = "way"  # path along the floor, from a map
-EXPLORED = "explored_way"  # path along the floor, from a map of what the robot has seen
+EXPLORED = "explored_way"  # path along the floor, from a map that the robot builds
 FRONTIER = "frontier_way"  # path along the floor to the nearest floor not yet seen
 SIGHTING = "sighting"  # nearest seen instance of the category, from a perfect detector
 HAND_WAY = "hand_way"  # path of the cup through the air, from a map
@@ -323,7 +323,7 @@ SENSORS: dict[str, Sensor] = {
     # Path along the floor to Navigate's goal, or to where the arm can reach object, handle or goal:
     # length left, next corner of the shortest path in the base frame.
     WAY: Sensor(3, _way, True, (0.0, -HOME_M, -HOME_M), HOME_M),
-    # As WAY, on a map of what head camera and laser have seen since the skill began.
+    # As WAY, on a map built from head camera and laser since the skill began.
     EXPLORED: Sensor(3, _explored, False, (0.0, -HOME_M, -HOME_M), HOME_M),
     # As EXPLORED, to the nearest place from which floor not yet seen is visible.
     FRONTIER: Sensor(3, _frontier, False, (0.0, -HOME_M, -HOME_M), HOME_M),
