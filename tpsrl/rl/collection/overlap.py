@@ -82,7 +82,7 @@ class OverlapCollector:
         return following
 
     def _begin_ahead(self, policy: ActingPolicy, rollouts: Sequence[Rollout], version: int) -> None:
-        """Begins to collect the next rollout with a copy of the policy's present weights."""
+        """Begins to collect the next rollout with a copy of the policy's current weights."""
         if type(self._actor) is not type(policy):
             self._actor = copy.deepcopy(policy)
             sys.setswitchinterval(_SWITCH_S)

@@ -23,7 +23,7 @@ from tpsrl.rl.distributed import rendezvous, slurm
 _WAIT = datetime.timedelta(minutes=30)  # for the slowest rank, a validation by rank 0 included
 _TALK = "lost another rank"
 _PORTS = range(1, 65536)
-_MOST = 1_000_000  # ranks
+_MOST = 1_000_000  # maximum number of ranks
 _TOLD_S = 0.5  # time for a signal that was sent to all ranks to arrive here too
 
 

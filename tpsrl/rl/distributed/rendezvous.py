@@ -4,8 +4,8 @@ torchrun keeps one store for everything that it starts, including restarted rank
 where their keys no longer have a prefix). A rank that reads first after a restart finds the
 addresses of dead ranks, and its connection is refused. So ranks first agree on a prefix. Rank 0
 generates one, and each other rank posts a random word of its own under it. Once all words are
-there, rank 0 publishes a list of them: a rank that finds its own word in the list knows that all
-ranks belong to the same start.
+there, rank 0 publishes a list of them. If a rank's own word is in the list, all ranks belong to the
+same start.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""Delayed observations: a policy acts on the observation before the present one.
+"""Delayed observations: a policy acts on the observation before the current one.
 
 In VER's simulator the next observation is rendered while the physics of the following step already
 runs, so an action responds to the state before the last: a_t is chosen from s_(t-1). The first

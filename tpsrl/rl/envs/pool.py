@@ -51,7 +51,7 @@ class LostEnvs:
 class EnvPool(Protocol):
     """Environments 0 to `num_envs` - 1, in this process or in others.
 
-    `observation` (num_envs, ...) by name holds the present observations. Steps overwrite it, so
+    `observation` (num_envs, ...) by name holds the current observations. Steps overwrite it, so
     values to keep must be copied.
     """
 
@@ -89,7 +89,7 @@ class EnvPool(Protocol):
         ...
 
     def wake(self) -> None:
-        """Ends the present wait of `poll`, or else its next one; may be called by any thread."""
+        """Ends the current wait of `poll`, or else its next one; may be called by any thread."""
         ...
 
     def recv(self, envs: np.ndarray) -> StepBatch:

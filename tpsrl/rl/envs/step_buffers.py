@@ -13,7 +13,7 @@ from tpsrl.rl.envs.vec_env import EnvSpec, EpisodeStats, Json, Observation, Step
 from tpsrl.runtime import records
 
 # States of an environment: may be sent an action, is stepping, has a step that was not received
-# yet, and has no process at present.
+# yet, and currently has no process.
 IDLE, STEPPING, READY, LAUNCHING = range(4)
 
 _PLAIN = ("state", "reward", "terminated", "truncated", "ready_at")  # always in a snapshot
@@ -30,7 +30,7 @@ class NamedArrays(Protocol):
 class StepBuffers:
     """Arrays of n environments, one row each.
 
-    `observation` (n, ...) by name holds the present observations. `ready_at` (n,) orders the ready
+    `observation` (n, ...) by name holds the current observations. `ready_at` (n,) orders the ready
     steps in time. `took_s` (n,) is the duration of the last step, including resets and the other
     environments of the same process.
     """

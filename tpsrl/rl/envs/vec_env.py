@@ -75,7 +75,7 @@ class EpisodeStats:
 class StepBatch:
     """Results of a step of m environments.
 
-    `observation` is the present observation of each environment: if its episode is over
+    `observation` is the current observation of each environment: if its episode is over
     (`terminated` or `truncated`), the first one of the next episode. `final` has, for the rows
     under `truncated` and in their order, the last observation of the episode, from which the rest
     of the return is estimated.
@@ -116,11 +116,11 @@ class VecEnv(Protocol):
         ...
 
     def observe(self, env_ids: Sequence[int]) -> Observation:
-        """Returns the present observations of environments, as returned last."""
+        """Returns the current observations of environments, the same as were returned last."""
         ...
 
     def start_index(self, env_id: int) -> int:
-        """Returns the number of the present start state, see `EpisodeStats.start_index`."""
+        """Returns the number of the current start state, see `EpisodeStats.start_index`."""
         ...
 
     def reseed(self, restarts: int) -> None:

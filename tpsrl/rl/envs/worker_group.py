@@ -280,7 +280,7 @@ class WorkerGroup:
         return WorkerFailed(worker, f"{worker.name} hung: {seconds:.0f} s at {at} ({where})")
 
     def starts_of(self, envs: np.ndarray) -> str:
-        """Describes the present start states of environments, for messages."""
+        """Describes the current start states of environments, for messages."""
         known = np.full(1, NO_START) if self._shared is None else self.array("start_index")[envs]
         starts = np.unique(known[known != NO_START])
         return f"start {some(starts)}" if len(starts) else "before the first start"
