@@ -1,8 +1,9 @@
-"""Acting on the observation before the present one.
+"""Delayed observations: a policy acts on the observation before the current one.
 
-In VER's simulator the next observation is rendered while the physics of the step after it runs
-already, so an action answers to the state before the last: a_t is chosen from s_(t-1). The first
-observation of an episode is shown twice. Here it changes what a policy learns, not the speed.
+In VER's simulator the next observation is rendered while the physics of the following step already
+runs, so an action responds to the state before the last: a_t is chosen from s_(t-1). The first
+observation of an episode is shown twice. Here the delay changes what a policy learns, not the
+speed.
 """
 
 import dataclasses
@@ -19,7 +20,7 @@ _PREFIX = "shown/"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DelayedVecEnvFactory:
-    """Makes delayed environments of another factory's."""
+    """Makes the environments of another factory with a delay."""
 
     factory: VecEnvFactory
 
@@ -29,12 +30,12 @@ class DelayedVecEnvFactory:
 
 
 class DelayedVecEnv:
-    """Environments that show what was to be seen one step ago."""
+    """Environments whose observations are one step old."""
 
     def __init__(self, vec_env: VecEnv) -> None:
         self._vec_env = vec_env
         self.num_envs, self.spec = vec_env.num_envs, vec_env.spec
-        # What is shown now, and what will be after the next step.
+        # The observations shown now, and those to show after the next step.
         self._shown, self._seen = self._blank(), self._blank()
 
     @property
@@ -52,7 +53,7 @@ class DelayedVecEnv:
     def step(self, env_ids: Sequence[int], actions: np.ndarray) -> StepBatch:
         """See `tpsrl.rl.envs.vec_env.VecEnv.step`.
 
-        What is shown at the end of a truncated episode is as late as everything else.
+        The final observation of a truncated episode is delayed like all others.
         """
         done, rows = self._vec_env.step(env_ids, actions), np.asarray(env_ids)
         fresh = done.terminated | done.truncated

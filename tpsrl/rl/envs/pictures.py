@@ -1,4 +1,4 @@
-"""Pictures among an environment's observations, told by the ends of their names."""
+"""Pictures among an environment's observations, recognised by the last word of their names."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -12,19 +12,19 @@ _KINDS = (DEPTH, COLOUR, CLASSES)
 
 
 def kind_of(name: str) -> str | None:
-    """What an observation shows: `DEPTH`, `COLOUR`, `CLASSES`, or None for one that is no picture.
+    """Returns the kind of a picture, `DEPTH`, `COLOUR` or `CLASSES`; None for other observations.
 
-    That is the last word of its name: "depth", "hand_depth", "head_rgb", "head_semantic".
+    The kind is the last word of the name: "depth", "hand_depth", "head_rgb", "head_semantic".
     """
     kind = name.rpartition("_")[2]
     return kind if kind in _KINDS else None
 
 
 def pictures_of(names: Iterable[str]) -> tuple[str, ...]:
-    """Those that are pictures, in their order."""
+    """Returns the names of pictures, in their order."""
     return tuple(name for name in names if kind_of(name) is not None)
 
 
 def dtype_of(name: str) -> Any:
-    """The numpy type of an observation: float32, but uint8 for colour and classes."""
+    """Returns the numpy type of an observation: uint8 for colour and classes, otherwise float32."""
     return np.uint8 if kind_of(name) in (COLOUR, CLASSES) else np.float32
