@@ -1,3 +1,3 @@
-"""Runs episodes of a scenario, measures what succeeded and says why the rest did not."""
+"""Evaluation: runs episodes, measures success and finds the first causes of failures."""
 
-import tpsrl  # noqa: F401  (names the new module where an old one is imported)
+import tpsrl  # noqa: F401  (errors of old imports name the new module)

@@ -1,4 +1,4 @@
-"""Agents by name: who acts for the skills, and the rules by which they are deployed."""
+"""Agent presets: the policy of each skill and the rules of deployment."""
 
 import dataclasses
 import math
@@ -14,7 +14,7 @@ from tpsrl.errors import UserError, renamed, unknown
 
 
 def drives(spec: SkillSpec) -> bool:
-    """Whether a skill is there to get somewhere."""
+    """Returns whether the purpose of a skill is to reach a place."""
     return spec.definition.reach_m(spec.values().thresholds) is not None
 
 
@@ -22,16 +22,18 @@ def drives(spec: SkillSpec) -> bool:
 class AgentPreset:
     """An agent for whole scenarios, `configs/agent/NAME.yaml`.
 
-    `learned` says which skills may have a checkpoint: "some" (the others are scripted), "never", or
-    "all" (a scripted one is a stand-in until there is a checkpoint, and only with `stand_ins`).
-    With `pretrained` the policies that come with tpsrl act for the skills that have one, where no
-    other is given.
+    The fields from `nav_stop_within_m` on are the deployment. They add to the protocol, which
+    decides what counts as success: a stop is ignored if either the agent or the protocol ignores
+    it, and `nav_after_open_drawer` replaces the protocol's value unless it is None.
 
-    The other entries are how the agent is deployed, on top of the protocol, which says what counts
-    as success: a stop that either of the two ignores is ignored, and `nav_after_open_drawer` holds
-    where it is not None. `without` are actions of the planning domain that are left out of plans,
-    `base_masked` skills whose base stands still, and `one_policy` is the skill that does all that
-    is to be done for an object in the place of the plan's steps.
+    Attributes:
+        learned: skills that may have a checkpoint: "some" (the others are scripted), "never", or
+            "all" (a scripted skill stands in where a checkpoint is missing, if `stand_ins` is set)
+        stand_ins: whether scripted skills may replace missing checkpoints
+        pretrained: whether the policies shipped with tpsrl are used for skills without another one
+        without: actions of the planning domain that are left out of plans
+        base_masked: skills during which the base does not move
+        one_policy: skill that replaces all steps of the plan for an object
     """
 
     name: str = ""
@@ -56,11 +58,11 @@ class AgentPreset:
     )
 
     def deployed(self, rules: ExecutionRules) -> ExecutionRules:
-        """The rules of a protocol, with the agent's own.
+        """Returns the rules of a protocol with the agent's own rules applied.
 
         Raises:
-            UserError: an entry names an action or skill that there is not, or that cannot be so
-                deployed.
+            UserError: an entry names an action or skill that does not exist or does not allow this
+                deployment.
         """
         actions = {action for spec in registry.specs().values() for action in spec.actions}
         for action in self.without:
@@ -93,13 +95,17 @@ class AgentPreset:
         )
 
     def resets_straight(self, learned: Collection[str]) -> Collection[str]:
-        """The skills before which the arm is reset straight; `learned` have trained policies."""
+        """Returns the skills before which the arm is reset without planning around obstacles.
+
+        Args:
+            learned: skills that have a trained policy
+        """
         if self.arm_reset == "auto":
             return learned
         return self.acting() if self.arm_reset == "straight" else ()
 
     def acting(self) -> tuple[str, ...]:
-        """The skills that somebody has to act for."""
+        """Returns the skills that need a policy under this agent."""
         if self.one_policy:
             return (self.one_policy,)
         return tuple(
@@ -109,17 +115,21 @@ class AgentPreset:
         )
 
     def policies(self, given: Mapping[str, str]) -> dict[str, str]:
-        """The skills that a trained policy acts for, and its path: those given, and the shipped."""
+        """Returns the path of the trained policy of each skill that has one.
+
+        Args:
+            given: paths from the settings, which take precedence over shipped policies
+        """
         own = pretrained.names() if self.pretrained else ()
         shipped = {name: pretrained.WORD for name in own if name in self.acting()}
         return {**shipped, **given}
 
     def check(self, learned: Mapping[str, str]) -> None:
-        """Raises when the agent cannot have these checkpoints, or needs others.
+        """Checks that the agent can use the given checkpoints, and that none is missing.
 
         Raises:
-            UserError: a skill is given that the agent does not have or that it lets no network act
-                for, or one is lacking; says what can be done.
+            UserError: a checkpoint is of a skill that the agent does not have or runs scripted
+                only, or a required checkpoint is missing; the message names a remedy.
         """
         for name in learned:
             if self.learned == "never":
@@ -142,5 +152,5 @@ class AgentPreset:
             )
 
     def changes(self) -> dict[str, Any]:
-        """The entries that differ from the preset of this name."""
+        """Returns the entries that differ from the preset of this name."""
         return config.preset_changes("agent", self, "scripted")

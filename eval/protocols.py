@@ -1,4 +1,4 @@
-"""A protocol: every number that decides what counts as success."""
+"""Evaluation protocols: all numbers that decide what counts as success."""
 
 import dataclasses
 import math
@@ -15,7 +15,7 @@ from tpsrl.errors import UserError
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EpisodeSteps:
-    """The most steps of an episode of each scenario; None: `limits.episode_steps` alone holds."""
+    """Step limits of an episode by scenario; None: `limits.episode_steps` applies."""
 
     tidy_house: int | None = config.option(None, "of Tidy House", minimum=1)
     prepare_groceries: int | None = config.option(None, "of Prepare Groceries", minimum=1)
@@ -24,21 +24,27 @@ class EpisodeSteps:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Protocol:
-    """Thresholds of skills and of predicates, limits on steps and forces, and rules of execution.
+    """Thresholds, limits of steps and forces, and rules of execution.
 
-    `skills` are the thresholds of each skill by its name. `limits` hold within an episode of a
-    scenario, `alone` where a skill is run by itself; of `limits.episode_steps` and the scenario's
-    own entry of `episode_steps` the lower one holds. `plan` is how the scenarios are planned.
-    `stage_rule` says when a stage goal counts as reached: "ever", when its atoms held together at
-    some step (HAB); "cumulative", when they did after every stage goal before it was reached (M3);
-    "subtask", when the skills of the plan's steps up to this one all succeeded (MS-HAB).
-    `nav_stop_within_m` ignores the stop of a skill that drives somewhere farther away from its goal
-    (None: never), and `filter_base` keeps the base's target on the free floor; the others are as in
-    `planner.execution.limits.ExecutionRules`.
+    The values of a single skill come from the skill's registration; `configs/protocol/NAME.yaml`
+    has the common ones. A protocol that is `based_on` another one in its file inherits all values
+    of that protocol, those of skills included, except the ones it sets.
 
-    What is each skill's own comes from where the skill is registered; what is common to all is in
-    `configs/protocol/NAME.yaml`. A protocol that is `based_on` another one there has all of its
-    numbers, the skills' too, but for those that its file states.
+    Attributes:
+        skills: success thresholds of each skill
+        predicates: thresholds of the planning predicates
+        limits: limits of a skill and an episode within a scenario
+        episode_steps: step limit of each scenario; the lower one of this and `limits.episode_steps`
+            applies
+        alone: limits of a skill evaluated in isolation
+        plan: options of planning
+        stage_rule: when a stage goal counts as reached: "ever", its atoms held together at some
+            step (HAB); "cumulative", they did after every earlier stage goal was reached (M3);
+            "subtask", the skills of all plan steps up to this one succeeded (MS-HAB)
+        add_arm_rest: see `planner.execution.limits.ExecutionRules`
+        nav_stop_within_m: distance (m) from its goal beyond which the stop of a skill that drives
+            is ignored; None: no stop is ignored
+        filter_base: whether the base's target is kept on the free floor
     """
 
     name: str = ""
@@ -60,7 +66,7 @@ class Protocol:
 
     @staticmethod
     def for_preset(name: str) -> "Protocol":
-        """What the skills say of a protocol, to which its file adds what is common to all."""
+        """Returns the values that skills define for a protocol, without those of its file."""
         return Protocol(
             name=name,
             skills=tables.thresholds(name),
@@ -71,10 +77,10 @@ class Protocol:
     def rules(
         self, replan: bool, carried_out_by: Mapping[str, str], after_timeout: bool = False
     ) -> ExecutionRules:
-        """The executor's rules under this protocol.
+        """Returns the executor's rules under this protocol.
 
         Raises:
-            UserError: by its thresholds something could be open and closed at once.
+            UserError: the thresholds allow a joint to be open and closed at once.
         """
         self._check_gaps()
         within = math.inf if self.nav_stop_within_m is None else self.nav_stop_within_m
@@ -100,15 +106,18 @@ class Protocol:
                 )
 
     def limits_for(self, scenario: str) -> Any:
-        """The limits of an episode of a scenario."""
+        """Returns the limits of an episode of a scenario."""
         own: int | None = getattr(self.episode_steps, scenario.removesuffix("_reachable"), None)
         steps = self.limits.episode_steps if own is None else min(self.limits.episode_steps, own)
         return dataclasses.replace(self.limits, episode_steps=steps)
 
     def values(self) -> dict[str, Any]:
-        """Every entry by its dotted key, as JSON types."""
+        """Returns all entries by dotted key, as JSON types."""
         return config.flat(self)
 
     def changes(self) -> dict[str, object]:
-        """The entries, by dotted key, that differ from the preset of this name, or from habitat."""
+        """Returns the entries that differ from the preset of this name, by dotted key.
+
+        A protocol whose name has no preset is compared with `habitat`.
+        """
         return config.preset_changes("protocol", self, "habitat")

@@ -1,4 +1,4 @@
-"""What `tpsrl eval` can be told."""
+"""Settings of `tpsrl eval` and `tpsrl bank`."""
 
 import dataclasses
 from typing import Any, Literal
@@ -19,7 +19,7 @@ _MOST_STRIDE = 1000  # control steps
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RunSettings:
-    """What every evaluation can be told; the metadata of the fields is the command's help."""
+    """Settings shared by all evaluations; the metadata of the fields is the command's help."""
 
     protocol: Protocol = config.preset(
         "protocol",
@@ -74,7 +74,7 @@ class RunSettings:
 
 
 class _CarriesOutPlans:
-    """What settings with these entries say of how plans are carried out."""
+    """Base of settings with an agent, a protocol and options of plan execution."""
 
     __slots__ = ()
 
@@ -87,22 +87,22 @@ class _CarriesOutPlans:
     domain: str
 
     def carried_out_by(self) -> dict[str, str]:
-        """The skills that are named for actions of the planning domain.
+        """Returns the chosen skill of each action of the planning domain named in `actions`.
 
         Raises:
-            UserError: it does not read so, or a skill cannot carry out its action.
+            UserError: `actions` cannot be parsed, or a skill cannot carry out its action.
         """
         return registry.choices(self.actions)
 
     def learned(self) -> dict[str, str]:
-        """The skills that a trained policy acts for, and its path."""
+        """Returns the path of the trained policy of each skill that has one."""
         return self.agent.policies(self.skills.given())
 
     def rules(self) -> ExecutionRules:
-        """How plans are carried out: by the protocol's rules and the agent's.
+        """Returns the rules of plan execution: those of the protocol and of the agent.
 
         Raises:
-            UserError: one names an action or skill that there is not.
+            UserError: a rule names an action or skill that does not exist.
         """
         own = self.protocol.rules(self.replan, self.carried_out_by(), self.after_timeout)
         return self.agent.deployed(dataclasses.replace(own, domain=domains.find(self.domain)))
@@ -110,7 +110,7 @@ class _CarriesOutPlans:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AllSettings(_CarriesOutPlans, RunSettings):
-    """The settings of an evaluation of every scenario."""
+    """Settings of an evaluation of every scenario."""
 
     agent: AgentPreset = config.preset(
         "agent",
@@ -147,7 +147,7 @@ class AllSettings(_CarriesOutPlans, RunSettings):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EvalSettings(AllSettings):
-    """The settings of an evaluation of one scenario."""
+    """Settings of an evaluation of one scenario."""
 
     scenario: Scenario = config.preset(
         "scenario", Scenario, None, "name or file of the scenario", files=True
@@ -166,7 +166,7 @@ class EvalSettings(AllSettings):
     )
 
     def rules(self) -> ExecutionRules:
-        """See `_CarriesOutPlans.rules`; with the plan that is given."""
+        """Returns the rules of `_CarriesOutPlans.rules`, with the file of a given plan."""
         found = _CarriesOutPlans.rules(self)
         if self.plan is None:
             return found
@@ -175,7 +175,7 @@ class EvalSettings(AllSettings):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SkillsSettings(RunSettings):
-    """The settings of an evaluation of every skill by itself."""
+    """Settings of an evaluation of every skill in isolation."""
 
     agent: str = config.option(
         "",
@@ -192,7 +192,7 @@ class SkillsSettings(RunSettings):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SkillSettings(SkillsSettings):
-    """The settings of an evaluation of one skill by itself."""
+    """Settings of an evaluation of one skill in isolation."""
 
     skill: str = config.option("", "name of the skill")
     episode: str | None = config.option(
@@ -212,7 +212,7 @@ class SkillSettings(SkillsSettings):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BankSettings(_CarriesOutPlans):
-    """The settings of a bank of exit states; the keys of an evaluation that make sense for it."""
+    """Settings of a bank of exit states: the subset of an evaluation's that applies."""
 
     scenario: Scenario = config.preset(
         "scenario", Scenario, None, "name or file of the scenario", files=True

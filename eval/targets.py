@@ -1,4 +1,4 @@
-"""What can be evaluated: scenarios, skills, all of them."""
+"""Targets of `tpsrl eval`: a scenario, a skill, all scenarios or all skills."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -16,9 +16,12 @@ _STOPPED = "stopped; run the same command again to resume"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Evaluable:
-    """What a word stands for that says what is evaluated.
+    """Target of an evaluation, as named by one word of the command line.
 
-    `settings` is the dataclass of its keys, `fixed` are those that the word sets, `run` evaluates.
+    Attributes:
+        settings: dataclass of the evaluation's settings
+        run: runs the evaluation with these settings
+        fixed: settings that the word determines, by key
     """
 
     settings: type
@@ -26,7 +29,7 @@ class Evaluable:
     fixed: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def load(self, values: Mapping[str, Any]) -> Any:
-        """The settings of an evaluation from values by dotted key.
+        """Loads the settings of an evaluation from values by dotted key.
 
         Raises:
             UserError: see `tpsrl.config.load`.
@@ -35,7 +38,10 @@ class Evaluable:
 
 
 def find(word: str) -> Evaluable:
-    """The target of a word: a scenario, the path of a scenario's file, a skill, `all` or `skills`.
+    """Returns the target that a word names.
+
+    Args:
+        word: a scenario, the path of a scenario's file, a skill, `all` or `skills`
 
     Raises:
         UserError: there is no such scenario or skill; names the nearest.
@@ -56,12 +62,12 @@ def find(word: str) -> Evaluable:
 
 
 def recorded(path: str) -> str | None:
-    """The skill of a recorded config.yaml of a skill's evaluation; None for a scenario's."""
+    """Returns the skill in a recorded config.yaml; None if it is of a scenario's evaluation."""
     return config.entry_of(files.user_path(path, "config"), "skill") or None
 
 
 def a_scenario() -> Evaluable:
-    """The target of no word, where `scenario` is set as other keys are."""
+    """Returns the target without a word, for which `scenario` is an ordinary setting."""
     return Evaluable(of.EvalSettings, _scenario)
 
 
@@ -94,7 +100,7 @@ def _skills(settings: Any) -> None:
 
 
 def _to_the_end(evaluate: Callable[[Any], Any], settings: Any) -> None:
-    """Says how to go on when it is stopped before."""
+    """Runs an evaluation; if it is stopped, prints how to resume it."""
     from rich.console import Console
 
     from tpsrl.sim import datasets

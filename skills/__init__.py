@@ -1,8 +1,8 @@
 """The skills of a home robot: definitions, environments, start states, scripted versions.
 
-A folder for each skill, or family of skills, which registers itself; `core` is what every skill is
-made of, `envs` makes environments of them, `starts` and `scripted` are what their start states and
-scripted versions share, `policies` acts for them otherwise.
+Each skill, or family of skills, has its own folder and registers itself. `core` holds the parts of
+a skill's definition, `envs` the environments, `starts` and `scripted` the code that start states
+and scripted versions share, and `policies` the learned policies, baselines and user classes.
 """
 
-import tpsrl  # noqa: F401  (names the new module where an old one is imported)
+import tpsrl  # noqa: F401  (refuses imports under a module's old name and gives the new one)

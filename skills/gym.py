@@ -1,11 +1,11 @@
-"""Registers the skills with gymnasium when imported: `tpsrl/Pick-v0` and so on.
+"""Registration of the skills with gymnasium, on import: `tpsrl/Pick-v0` and so on.
 
     import gymnasium, skills.gym
     env = gymnasium.make("tpsrl/Pick-v0", depth=(64, 64))
 
-or `gymnasium.make("skills.gym:tpsrl/Pick-v0")`. Nothing that simulates is imported before an
-environment is made. A skill that is registered later is made known by `register()`. A trained
-policy that acts in them is loaded by `load_policy`.
+or `gymnasium.make("skills.gym:tpsrl/Pick-v0")`. The simulator is imported only when the first
+environment is made. `register()` also registers skills that were defined after this import.
+`load_policy` loads a trained policy that acts in these environments.
 """
 
 import os
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def register() -> None:
-    """Registers all skills that are not yet."""
+    """Registers all skills that gymnasium does not have yet."""
     for name, spec in registry.specs().items():
         if spec.env_id not in gymnasium.registry:
             gymnasium.register(
@@ -34,10 +34,10 @@ def register() -> None:
 def load_policy(
     skill: str, path: str | os.PathLike[str], sample: bool | None = None
 ) -> "ObservationPolicy":
-    """A trained policy that acts by observations, see `ObservationPolicy` for the arguments.
+    """Loads a trained policy that acts on observations; see `ObservationPolicy` for the arguments.
 
     Raises:
-        UserError: there is no such file, or it is not a checkpoint of this skill.
+        UserError: the file is missing, or is not a checkpoint of this skill.
     """
     from skills.policies.observing import ObservationPolicy
 

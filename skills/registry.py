@@ -1,8 +1,9 @@
-"""Which skills there are, by name; from the box, from other packages, from a user's own modules.
+"""Registry of skills by name: built-in ones, those of other packages and of user modules.
 
-A skill is registered by `register`, at the import of the module that defines it. Modules are found
-by the entry point "tpsrl.skills" of installed packages and by name: `skill_modules=my_pkg.my_skill`
-on the command line, which worker processes get to know by an environment variable.
+The module that defines a skill calls `register` when it is imported. Besides the built-in modules,
+the registry imports the entry points "tpsrl.skills" of installed packages, and modules named on the
+command line: `skill_modules=my_pkg.my_skill`. Worker processes read the latter from an environment
+variable.
 """
 
 import contextlib
@@ -35,10 +36,10 @@ _state = {"version": 0, "found": False, "whole": False}
 
 
 def register(spec: SkillSpec) -> SkillSpec:
-    """Makes a skill known.
+    """Registers a skill and returns its spec.
 
     Raises:
-        UserError: another skill has its name, or its id with gymnasium.
+        UserError: another skill has the same name or the same gymnasium id.
     """
     _find()
     for other in _specs.values():
@@ -52,7 +53,10 @@ def register(spec: SkillSpec) -> SkillSpec:
 
 
 def _same(one: SkillSpec, other: SkillSpec) -> bool:
-    """Whether one file has registered a skill twice: reloaded, or as a script and as a module."""
+    """Returns whether one file registered the skill twice.
+
+    That happens when the file is reloaded, or runs as a script and is imported as a module.
+    """
     if _rank(one) < len(_IN_THE_BOX):
         return False
     kinds = type(one.definition), type(other.definition)
@@ -63,7 +67,7 @@ def _same(one: SkillSpec, other: SkillSpec) -> bool:
 
 
 def unregister(name: str) -> None:
-    """Forgets a skill that is not in the box."""
+    """Removes a skill from the registry; built-in and unknown skills are ignored."""
     spec = _specs.get(name)
     if spec is not None and _rank(spec) == len(_IN_THE_BOX):
         del _specs[name]
@@ -72,7 +76,7 @@ def unregister(name: str) -> None:
 
 @contextlib.contextmanager
 def registered(spec: SkillSpec) -> Iterator[SkillSpec]:
-    """A skill that is known inside `with` only, for tests."""
+    """Registers a skill inside the `with` block only, for tests."""
     register(spec)
     try:
         yield spec
@@ -81,16 +85,17 @@ def registered(spec: SkillSpec) -> Iterator[SkillSpec]:
 
 
 def specs() -> dict[str, SkillSpec]:
-    """All skills by name: those in the box first, then others by their names."""
+    """Returns all skills by name: built-in ones in a fixed order, then the others by name."""
     _find()
-    # While ours are imported, one may be registered before its module has it under a name.
+    # No caching during the import of the built-in modules: a spec may be registered before its
+    # module has assigned it to a name, and `_rank` would not find it.
     order = _ordered(_state["version"]) if _state["whole"] else _in_order()
     return dict(order)
 
 
 @functools.lru_cache(maxsize=1)
 def _ordered(version: int) -> tuple[tuple[str, SkillSpec], ...]:
-    """As `_in_order`, once for each version: settings ask a thousand times in between."""
+    """Caches `_in_order` for each registry version, since settings look it up very often."""
     return _in_order()
 
 
@@ -102,20 +107,20 @@ def _in_order() -> tuple[tuple[str, SkillSpec], ...]:
 
 
 def names() -> tuple[str, ...]:
-    """The names of all skills."""
+    """Returns the names of all skills, in the order of `specs`."""
     return tuple(specs())
 
 
 def planned() -> tuple[str, ...]:
-    """The names of the skills that carry out actions of a plan."""
+    """Returns the names of the skills that carry out actions of a plan."""
     return tuple(name for name, spec in specs().items() if spec.actions)
 
 
 def get(name: str) -> SkillSpec:
-    """A skill.
+    """Returns the spec of a skill.
 
     Raises:
-        UserError: there is none of that name; names the nearest.
+        UserError: the name is unknown; the message names the nearest one.
     """
     found = specs()
     if name not in found:
@@ -124,10 +129,10 @@ def get(name: str) -> SkillSpec:
 
 
 def check_name(name: str) -> None:
-    """Refuses what is no skill, or no word at all.
+    """Checks that a skill of this name is registered.
 
     Raises:
-        UserError: names the nearest, or all.
+        UserError: the name is unknown (the message names the nearest one) or empty (it names all).
     """
     if not name:
         raise UserError(f"skill: choose one of {', '.join(names())}")
@@ -135,12 +140,17 @@ def check_name(name: str) -> None:
 
 
 def carrying_out(action: str, chosen: Mapping[str, str] | None = None) -> SkillSpec:
-    """The skill that carries out an action of the planning domain.
+    """Returns the skill that carries out an action of the planning domain.
 
-    Where several can, the one in the box does, unless `chosen` names another for the action.
+    If several skills can, the first in the order of `specs` is taken: a built-in one comes first.
+
+    Args:
+        action: name of the action
+        chosen: names of skills by action, which override the default
 
     Raises:
-        UserError: there is none, or the chosen one cannot; names the nearest.
+        UserError: no skill carries out the action, or the chosen one does not; the message names
+            the nearest.
     """
     able = {name: spec for name, spec in specs().items() if action in spec.actions}
     if not able:
@@ -155,10 +165,10 @@ def carrying_out(action: str, chosen: Mapping[str, str] | None = None) -> SkillS
 
 
 def choices(text: str) -> dict[str, str]:
-    """The skills that are named for actions, "ACTION:SKILL" by commas.
+    """Parses "ACTION:SKILL,ACTION:SKILL" into the names of skills by action.
 
     Raises:
-        UserError: it does not read so, or a skill cannot carry out its action.
+        UserError: the text has another form, or a skill cannot carry out its action.
     """
     found = {}
     for pair in filter(None, text.split(",")):
@@ -170,40 +180,40 @@ def choices(text: str) -> dict[str, str]:
 
 
 def load_modules(names: str) -> str:
-    """Imports modules that register skills, here and in every worker process from now on.
+    """Imports modules that register skills, in this process and all worker processes started later.
 
     Args:
-        names: as `tpsrl.runtime.user_modules.UserModules.load` takes them
+        names: see `tpsrl.runtime.user_modules.UserModules.load`
 
     Returns:
-        The same with whole paths, good from any directory.
+        The names with absolute paths of files, so that they are valid in any directory.
 
     Raises:
-        UserError: one cannot be imported, or registers no skill.
+        UserError: a module cannot be imported, or registers no skill.
     """
     _find()
     return _MODULES.load(names, _modules)
 
 
 def _modules() -> dict[str, str]:
-    """The modules that the definitions of the skills are from, by the skills' names."""
+    """Returns the module of each skill's definition, by the skill's name."""
     return {name: type(spec.definition).__module__ for name, spec in _specs.items()}
 
 
 def _rank(spec: SkillSpec) -> int:
-    """The place in the list of the module that a skill in the box is from; after all for others."""
+    """Returns the index of a skill's module in `_IN_THE_BOX`, or its length for other skills."""
     for rank, module in enumerate(_IN_THE_BOX):
-        # A skill of a user's own may well have a definition of ours.
+        # Compares specs, not definitions: a user's skill may reuse a built-in skill's definition.
         if any(value is spec for value in vars(sys.modules.get(module, object)).values()):
             return rank
     return len(_IN_THE_BOX)
 
 
 def _find() -> None:
-    """Imports the skills in the box, those of installed packages, and those that a parent named."""
+    """Imports skills: built-in ones, those of installed packages, those a parent process named."""
     if _state["found"]:
         return
-    _state["found"] = True  # what is imported below comes here again
+    _state["found"] = True  # The modules imported below call this function again.
     try:
         _import_all()
         _state["whole"] = True
@@ -219,7 +229,7 @@ def _import_all() -> None:
         try:
             loaded = point.load()
         except Exception as error:
-            # Somebody else's package: whatever is wrong with it, the user has to know whose it is.
+            # A third-party package may raise anything; the message has to name the package.
             raise UserError(f"skills: entry point '{point.value}' fails ({told(error)})") from error
         if isinstance(loaded, SkillSpec) and loaded.name not in _specs:
             register(loaded)

@@ -1,4 +1,4 @@
-"""What one skill consists of: the one place where all that belongs to it is said."""
+"""Specification of a skill: its definition, start states, protocols, policies and plan actions."""
 
 import dataclasses
 import functools
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
 DEFAULT_PROTOCOL = "habitat"
 
-_NO_LIMITS = SkillLimits()  # of its own, but for 200 steps
+_NO_LIMITS = SkillLimits()  # 200 steps, no limits on force
 
-# Something, or where it is found, "module:name": what takes long to import waits until it is used.
+# An object, or "module:name" of one, which defers a slow import until the first use.
 Ref = str | Any
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ProtocolValues:
-    """A skill's numbers under one protocol.
+    """Thresholds and limits of a skill under one protocol.
 
-    `thresholds` is the skill's own dataclass that says when it has succeeded; `limits` hold for one
-    run of it within a plan, `alone` where it is run by itself. Both are of one class.
+    `thresholds` is the skill's own dataclass of success thresholds. `limits` apply to one run of
+    the skill within a plan, `alone` to a run outside a plan; both have the same class.
     """
 
     thresholds: Any
@@ -40,11 +40,11 @@ class ProtocolValues:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Referent:
-    """A thing that a planner's action names, as a skill sees it.
+    """Argument of a planner's action, in the form that a skill needs.
 
-    `kind` is what it is; `object` the index into `Episode.objects` (goals: of the object that
-    belongs there), -1 for none; `marker` the handle's name, "" for none; `position` (3,) in metres
-    is where it is now.
+    `object` is the index into `Episode.objects` (for a goal: of the object that belongs there), -1
+    for none; `marker` is the name of the handle, "" for none; `position` (3,) is the current
+    position in the world frame, in metres.
     """
 
     kind: Literal["object", "goal", "handle", "robot"]
@@ -58,26 +58,28 @@ GoalOf = Callable[[Sequence[Referent]], SkillGoal]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SkillSpec:
-    """A skill, registered once beside its definition; everything else is derived from this.
+    """Specification of a skill, registered beside its definition; all else is derived from it.
+
+    Arguments of type `Ref` are an object, or "module:name" of one.
 
     Args:
-        name: as it is called on the command line, in reports and files: lower case, underscores
-        definition: what it may do, measures, success and failure, reward
-        starts: its `skills.starts.source.StartStates`, or where they are
-        protocols: its numbers by the name of the protocol; a protocol that is not among them has
-            those of "habitat", which have to be there
-        settings: horizon and weights of the reward; None: those of `configs/skill/NAME.yaml`
-        scripted: makes a policy that acts without training, or where that is; None: there is none
-        demonstrator: makes what demonstrations are recorded of, or where that is; None: there is
-            none
-        teacher: file of the policy of the true state that its students learn from, in
-            `skills/pretrained` unless it is a whole path; None: there is none
-        agents: further policies by name, for the skill by itself
-        default_agent: who acts for the skill by itself unless another is named; "" for "scripted"
-        actions: of the planning domain, that it carries out
-        goal_of: what it is about, of the things that such an action names
-        seed: keeps its draws of start states apart from other skills'; None: of its name
-        gym_id: None: "tpsrl/NameInCapitals-v0"
+        name: name on the command line, in reports and in files: lower case, underscores
+        definition: action parts, measures, success, failure and reward
+        starts: `skills.starts.source.StartStates` of the skill
+        protocols: thresholds and limits by the name of the protocol; "habitat" is required, and
+            stands in for protocols that are missing
+        settings: horizon and reward weights; None: those of `configs/skill/NAME.yaml`
+        scripted: factory of a policy that needs no training; None: the skill has none
+        demonstrator: factory of the demonstrator that demonstrations are recorded from; None: the
+            skill has none
+        teacher: checkpoint of the teacher, a policy of the true state that labels states for
+            students; relative to `skills/pretrained`, or an absolute path; None: the skill has none
+        agents: further policies by name, for runs outside a plan
+        default_agent: policy of runs outside a plan if none is named; "" for "scripted"
+        actions: actions of the planning domain that the skill carries out
+        goal_of: maps the arguments of such an action to the skill's goal
+        seed: separates the draws of start states from those of other skills; None: a hash of `name`
+        gym_id: gymnasium id; None: "tpsrl/NameInCapitals-v0"
     """
 
     name: str
@@ -117,19 +119,19 @@ class SkillSpec:
             )
 
     def values(self, protocol: str = DEFAULT_PROTOCOL) -> ProtocolValues:
-        """Its numbers under a protocol."""
+        """Returns thresholds and limits under a protocol; unknown ones get those of "habitat"."""
         return self.protocols.get(protocol, self.protocols[DEFAULT_PROTOCOL])
 
     @property
     def thresholds(self) -> Any:
-        """When it has succeeded, by the default protocol."""
+        """Success thresholds under the default protocol."""
         return self.values().thresholds
 
     def load_settings(self) -> Any:
-        """Horizon and weights of the reward.
+        """Returns horizon and reward weights, from `settings` or the skill's preset.
 
         Raises:
-            UserError: the preset does not fit the skill's settings.
+            UserError: the skill has no settings, or its preset does not fit their class.
         """
         if self.settings is not None:
             return self.settings
@@ -139,22 +141,22 @@ class SkillSpec:
         return _preset(self.name, kind)
 
     def start_states(self) -> "StartStates":
-        """Where its episodes start."""
+        """Returns the distribution of the skill's start states."""
         starts: StartStates = resolve(self.starts)
         return starts
 
     def agent_names(self) -> tuple[str, ...]:
-        """Who may act for it by itself, besides trained policies."""
+        """Returns the names of agents for runs outside a plan, other than trained policies."""
         from skills.policies import agents
 
         scripted = () if self.scripted is None else ("scripted",)
         return tuple(dict.fromkeys((*scripted, *self.agents, *agents.names())))
 
     def make_scripted(self) -> SkillPolicy:
-        """The policy that acts for it without training.
+        """Creates the scripted version of the skill.
 
         Raises:
-            UserError: there is none; says what may act instead.
+            UserError: the skill has none; the message names the alternatives.
         """
         if self.scripted is None:
             raise UserError(
@@ -166,10 +168,10 @@ class SkillSpec:
         return policy
 
     def make_demonstrator(self) -> Demonstrator:
-        """What demonstrations are recorded of.
+        """Creates the demonstrator that demonstrations are recorded from.
 
         Raises:
-            UserError: there is none; says who may be recorded instead.
+            UserError: the skill has none; the message names the alternatives.
         """
         if self.demonstrator is None:
             raise UserError(
@@ -181,23 +183,23 @@ class SkillSpec:
 
     @property
     def draw_seed(self) -> int:
-        """Part of the seed of every draw of its start states."""
+        """Part of the seed of every draw of the skill's start states."""
         return zlib.crc32(self.name.encode()) if self.seed is None else self.seed
 
     @property
     def env_id(self) -> str:
-        """The id that it is registered by with gymnasium."""
+        """Id of the skill's environment in gymnasium."""
         title = "".join(word.capitalize() for word in self.name.split("_"))
         return self.gym_id or f"tpsrl/{title}-v0"
 
 
-@functools.cache  # an executor asks for it at every step of a plan
+@functools.cache  # An executor loads the settings at every step of a plan.
 def _preset(name: str, schema: Any) -> Any:
     return config.load_preset("skill", name, schema)
 
 
 def resolve(ref: Ref) -> Any:
-    """What a reference "module:name" leads to; anything else is that itself."""
+    """Returns the object that "module:name" refers to; other values are returned unchanged."""
     return _imported(ref) if isinstance(ref, str) else ref
 
 

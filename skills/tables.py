@@ -1,7 +1,7 @@
-"""Dataclasses with a field for each skill, derived from the registry.
+"""Dataclasses with a field for each skill, generated from the registry.
 
-Settings need them (`protocol.skills.NAME...`, `skills.NAME=PATH`), and which skills there are is
-known only when the program runs.
+Settings such as `protocol.skills.NAME...` and `skills.NAME=PATH` need these classes, and the set of
+skills is known only at run time.
 """
 
 import dataclasses
@@ -17,15 +17,15 @@ Entry = tuple[str, Any, Any]  # name, type, default
 
 
 class SkillTable:
-    """Base of such dataclasses: an entry by the name of a skill."""
+    """Base of the generated dataclasses, whose fields are named after the skills."""
 
     __slots__ = ()
 
     def of(self, skill: str) -> Any:
-        """The entry of a skill.
+        """Returns the entry of a skill.
 
         Raises:
-            UserError: there is none; names the nearest.
+            UserError: the table has no such skill; the message names the nearest.
         """
         names = [field.name for field in dataclasses.fields(self)]  # type: ignore[arg-type]
         if skill not in names:
@@ -40,13 +40,17 @@ def make(
     base: type = SkillTable,
     beside: type | None = None,
 ) -> type:
-    """A frozen dataclass with these entries, and with the fields of the dataclass `beside`.
+    """Creates a frozen dataclass with one field an entry; equal arguments give the same class.
 
-    `maker`, a function of a module that makes the class, is how another process finds it. The same
-    entries give the same class.
+    Args:
+        name: name of the class
+        entries: name, type and default of each field
+        maker: module-level function that returns this class; instances are unpickled through it
+        base: base class
+        beside: dataclass whose fields are appended
 
     Raises:
-        UserError: the default of an entry is not a frozen dataclass of plain values.
+        UserError: the default of an entry is not hashable: not a frozen dataclass of plain values.
     """
     entries = tuple(entries)
     for key, _, default in entries:
@@ -79,26 +83,26 @@ def _made(
 
 
 def thresholds_table() -> type:
-    """The class of all skills' thresholds; `thresholds(protocol)` makes one."""
+    """Returns the class of all skills' success thresholds; `thresholds` creates instances."""
     specs = registry.specs().items()
     entries = [(n, type(s.thresholds), s.thresholds) for n, s in specs]
     return make("SkillThresholds", entries, thresholds_table)
 
 
 def thresholds(protocol: str = DEFAULT_PROTOCOL) -> Any:
-    """When each skill has succeeded, by a protocol's numbers."""
+    """Returns the success thresholds of each skill under a protocol."""
     return thresholds_table()(
         **{name: spec.values(protocol).thresholds for name, spec in registry.specs().items()}
     )
 
 
 def alone_table() -> type:
-    """The class of all skills' limits when run by themselves; `alone(protocol)` makes one."""
+    """Returns the class of all skills' limits outside a plan; `alone` creates instances."""
     return make("AloneLimits", limit_entries(lambda spec: spec.values().alone), alone_table)
 
 
 def alone(protocol: str = DEFAULT_PROTOCOL) -> Any:
-    """The limits of each skill when it is run by itself, by a protocol's numbers."""
+    """Returns the limits of each skill outside a plan, under a protocol."""
     return alone_table()(
         **{name: spec.values(protocol).alone for name, spec in registry.specs().items()}
     )
@@ -107,19 +111,24 @@ def alone(protocol: str = DEFAULT_PROTOCOL) -> Any:
 def limit_entries(
     of: Callable[[SkillSpec], Any], names: Iterable[str] | None = None
 ) -> list[Entry]:
-    """The entries of a table of limits, for all skills or some."""
+    """Returns the entries of a table of limits.
+
+    Args:
+        of: gets the limits of a skill
+        names: skills in the table; None for all
+    """
     chosen = registry.names() if names is None else names
     return [(name, type(of(registry.get(name))), of(registry.get(name))) for name in chosen]
 
 
 def paths_table() -> type:
-    """The class of the checkpoints that act for skills: a path for each, or None."""
+    """Returns the class of checkpoint paths by skill, where None is no checkpoint."""
     entries: list[Entry] = [(name, str | None, None) for name in registry.names()]
     return make("LearnedSkills", entries, paths_table, LearnedPaths)
 
 
 def task_keys() -> dict[str, str]:
-    """The settings of the tasks of all skills, with their help; that of several skills for one."""
+    """Returns the help of all skills' task settings, by name; the first skill's text counts."""
     found: dict[str, str] = {}
     for spec in registry.specs().values():
         for field in dataclasses.fields(spec.load_settings()):
@@ -128,7 +137,7 @@ def task_keys() -> dict[str, str]:
 
 
 def threshold_keys() -> dict[str, str]:
-    """The success thresholds of all skills, with their help; that of several skills for one."""
+    """Returns the help of all skills' thresholds, by name; the first skill's text counts."""
     found: dict[str, str] = {}
     for spec in registry.specs().values():
         for field in dataclasses.fields(spec.thresholds):
@@ -137,19 +146,19 @@ def threshold_keys() -> dict[str, str]:
 
 
 class LearnedPaths(SkillTable):
-    """For each skill the checkpoint, or the folder of a training, that acts for it."""
+    """Path of the checkpoint or training folder that acts for each skill, or None."""
 
     __slots__ = ()
 
     def given(self) -> dict[str, str]:
-        """The skills that have one."""
+        """Returns the paths that are set, by skill."""
         entries = dataclasses.fields(self)  # type: ignore[arg-type]
         found = {field.name: getattr(self, field.name) for field in entries}
         return {name: path for name, path in found.items() if path is not None}
 
 
 def _default(value: Any) -> Any:
-    # Frozen dataclasses are as good as immutable, but dataclasses refuse what has no hash.
+    # A factory avoids the check by which dataclasses refuse defaults without a hash as mutable.
     return dataclasses.field(default_factory=lambda: value)
 
 

@@ -1,4 +1,4 @@
-"""Skills, encoders and losses of the user's own, registered before settings depend on them."""
+"""Import of user modules with skills, encoders and losses, before the settings are parsed."""
 
 import importlib
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from typing import Any
 from tpsrl import config
 from tpsrl.runtime import files
 
-# Setting that names modules of a user's own: where what they register is registered.
+# Setting that names user modules: module of the registry that they add to.
 _REGISTRIES = {
     "skill_modules": "skills.registry",
     "encoder_modules": "tpsrl.rl.policy.encoder_registry",
@@ -17,14 +17,18 @@ _REGISTRIES = {
 
 
 def register(values: Mapping[str, Any], skill: str) -> dict[str, Any]:
-    """Imports the modules that settings name, and returns those settings with whole paths.
+    """Imports the user modules that settings name.
 
-    Whole, so that a training can be resumed from anywhere. One that is resumed says itself which
-    modules it needs.
+    If `values` do not name any, those in the `config.yaml` of the training to resume are imported,
+    or else those in the file of settings.
 
     Args:
         values: settings by key
-        skill: the skill that is trained, for the default folder of `resume=auto`
+        skill: the skill to train, for the default folder of `resume=auto`
+
+    Returns:
+        The given settings that name modules, with absolute paths, so that the training can be
+        resumed from any directory.
 
     Raises:
         UserError: a module cannot be imported, or registers nothing.
@@ -42,7 +46,7 @@ def register(values: Mapping[str, Any], skill: str) -> dict[str, Any]:
 
 
 def _resumed(values: Mapping[str, Any], skill: str) -> Path:
-    """The folder of the training that `resume` speaks of."""
+    """Returns the folder of the training that the setting `resume` refers to."""
     if values["resume"] != "auto":
         return files.user_path(values["resume"], "resume")
     return files.user_path(values.get("out") or f"out/train/{values.get('skill', skill)}")

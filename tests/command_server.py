@@ -1,18 +1,20 @@
-"""Runs `tpsrl` commands, each in a fork of this process, so that nothing is imported twice.
-
-Reads a JSON line for each, `{"arguments": [...], "folder": ..., "limit_s": ...}`, runs it in that
-folder, and answers with a line: its exit code, what it printed, the seconds that it took, how
-it ended (`ended`, `terminated` after the limit, or `hung`), which of its processes were left, and
-what in shared memory.
-With `"kill": [signal, seconds]` it is sent that signal then ("SIGTERM to all": its processes too),
-and the answer has `took_s`, the time that it took to end; with `"anew": true` it is a process of
-its own from the start.
+"""Server that runs `tpsrl` commands in forks of this process, so that imports happen only once.
 
     command_server.py FOLDER JOB ...
 
-The jobs are those of `eval.running.warmup` that it does first: what they compile and import is
-there in every fork. Where the system lets it, nothing but that folder and the project's can be
-written, for a fuzzed path may lead anywhere, and the shared memory is one of its own.
+The jobs are those of `eval.running.warmup` to run first: every fork has what they compile and
+import. If the system allows it, only FOLDER and the project's folder are writable, because fuzzed
+paths may point anywhere, and shared memory is private to the server.
+
+Each input line is a JSON object, `{"arguments": [...], "folder": ..., "limit_s": ...}`, whose
+command runs in that folder. With `"kill": [signal, seconds]` the command receives that signal at
+that time; "SIGTERM to all" sends it to all processes of the command. With `"anew": true` the
+command is a new process instead of a fork.
+
+The answer is a JSON line: the exit code ("code"), the output ("out" and "err"), the duration
+("seconds"), the kind of end ("how": `ended`, `terminated` after the limit, or `hung`), remaining
+processes ("left") and remaining files in shared memory ("shared"). After a "kill", "took_s" is the
+time until the end.
 """
 
 import contextlib
@@ -33,12 +35,12 @@ import tpsrl.cli
 from eval.running.warmup import JOBS
 from tpsrl.runtime import surroundings
 
-_MEMORY = 12 * 2**30  # bytes of addresses that a command may take
-_GRACE_S = 30.0  # that it has to end when it is told to
-_LINGER_S = 5.0  # that its processes may outlive it
-_MARK = "TPSRL_COMMAND"  # variable of what a command has started
+_MEMORY = 12 * 2**30  # address space (bytes) of a command
+_GRACE_S = 30.0  # time to end after SIGTERM
+_LINGER_S = 5.0  # time by which its processes may outlive a command
+_MARK = "TPSRL_COMMAND"  # environment variable of all processes of a command
 _SHARED = Path("/dev/shm")
-_shared_of_all = _SHARED.stat().st_dev if _SHARED.exists() else None  # of this machine
+_shared_of_all = _SHARED.stat().st_dev if _SHARED.exists() else None  # the machine's own
 _IMPORTED = (
     "eval.running.evaluator",
     "eval.running.skill_evaluator",
@@ -48,7 +50,7 @@ _IMPORTED = (
     "matplotlib.backends.backend_agg",
     "matplotlib.figure",
     "planner.search",
-    "torch._dynamo",  # what makes an optimizer imports it
+    "torch._dynamo",  # imported by optimizers
     "skills.demos.recording",
     "skills.gym",
     "tpsrl.rl.bench.measure",
@@ -60,9 +62,9 @@ _IMPORTED = (
 
 
 def run(asked: dict[str, Any]) -> dict[str, Any]:
-    """What came of a command."""
+    """Runs a command, and returns the answer."""
     folder = asked["folder"]
-    streams = [os.memfd_create(name) for name in ("out", "err")]  # on no disk that may be full
+    streams = [os.memfd_create(name) for name in ("out", "err")]  # in memory: the disk may be full
     begun = time.monotonic()
     child = os.fork()
     if child == 0:
@@ -79,7 +81,7 @@ def run(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def _shared() -> list[str]:
-    """What is in shared memory, if it is this server's own; it is removed."""
+    """Returns the files in shared memory, if that is private to this server, and removes them."""
     if _shared_of_all in (None, _SHARED.stat().st_dev):
         return []
     found = list(_SHARED.iterdir())
@@ -89,11 +91,11 @@ def _shared() -> list[str]:
 
 
 def _become(arguments: list[str], folder: str, streams: list[int], anew: bool) -> None:
-    """Is the command, and ends."""
+    """Turns this process into a command, and exits."""
     code = 99
     try:
         os.setsid()
-        # In the background of a script it would be ignored.
+        # A background job of a script would ignore SIGINT.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         os.chdir(folder)
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
@@ -108,10 +110,10 @@ def _become(arguments: list[str], folder: str, streams: list[int], anew: bool) -
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 98
     except BaseException:
-        sys.excepthook(*sys.exc_info())  # as an interpreter would at its end
+        sys.excepthook(*sys.exc_info())  # as at the end of an interpreter
         code = 97
     finally:
-        multiprocessing.util._exit_function()  # as an interpreter does
+        multiprocessing.util._exit_function()  # as at the end of an interpreter
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
@@ -120,7 +122,7 @@ def _become(arguments: list[str], folder: str, streams: list[int], anew: bool) -
 def _wait(
     child: int, begun: float, limit_s: float, kill: tuple[str, float] | None
 ) -> dict[str, Any]:
-    """How it ended, its exit code, and when it was killed how long that took."""
+    """Returns how a command ended, its exit code, and the time it took to end after a signal."""
     how, until, killed = "ended", begun + limit_s, 0.0
     pause = 0.002
     while True:
@@ -131,7 +133,7 @@ def _wait(
             return {"how": how, "code": os.waitstatus_to_exitcode(status), "took_s": took}
         if kill is not None and not killed and now > begun + kill[1]:
             name, _, to_all = kill[0].partition(" ")
-            with contextlib.suppress(ProcessLookupError):  # it has no session of its own yet
+            with contextlib.suppress(ProcessLookupError):  # the child has no session of its own yet
                 (os.killpg if to_all else os.kill)(child, signal.Signals[name])
                 killed, pause = now, 0.002
         elif now > until:
@@ -147,7 +149,7 @@ def _wait(
 
 
 def _left(child: int) -> list[str]:
-    """Processes of a command that are still there a little later; they are killed."""
+    """Returns the processes of a command that remain after a short wait, and kills them."""
     found: dict[int, str] = {}
     for _ in range(round(_LINGER_S / 0.1)):
         found = dict(_of(child))
@@ -161,7 +163,7 @@ def _left(child: int) -> list[str]:
 
 
 def _of(child: int) -> Iterator[tuple[int, str]]:
-    """Those of its session, and those that have its mark in their environment."""
+    """Yields the processes of a command: those of its session, and those with its mark."""
     mark = f"{_MARK}={child}\0".encode()
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError, ValueError):
@@ -175,11 +177,15 @@ def _of(child: int) -> Iterator[tuple[int, str]]:
 
 
 def _confine(writable: list[str]) -> bool:
-    """Mounts all else read-only, for this process and its children; whether that was possible."""
+    """Makes all other folders read-only for this process and its children.
+
+    Returns:
+        Whether that was possible.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     new_namespace, private, remount, readonly, bind = 0x20000, 0x44000, 0x20, 0x1, 0x1000
     if os.geteuid() != 0 or libc.unshare(new_namespace) != 0:
-        return False  # who is not root can do less harm
+        return False  # without root the damage is limited
 
     def mount(what: str, flags: int) -> int:
         return int(libc.mount(what.encode(), what.encode(), None, ctypes.c_ulong(flags), None))
@@ -193,7 +199,7 @@ def _confine(writable: list[str]) -> bool:
 
 
 def main(folder: str, *jobs: str) -> None:
-    """Serves until its input ends."""
+    """Serves until the end of the input."""
     surroundings.let_threads_sleep()
     for name in _IMPORTED:
         __import__(name)
@@ -201,7 +207,7 @@ def main(folder: str, *jobs: str) -> None:
         JOBS[job]()
     _confine([folder, str(Path(__file__).parents[1])])
     os.environ |= {"HOME": folder, "TMPDIR": folder}
-    tempfile.tempdir = None  # looked up again
+    tempfile.tempdir = None  # so that it is looked up again
     print("ready", flush=True)
     for line in sys.stdin:
         asked = json.loads(line)

@@ -1,6 +1,6 @@
-"""Small domains in the style of the planning competitions, and how each is taken.
+"""Small PDDL domains in the style of planning competitions, with the result of parsing each.
 
-Each has the names of its actions if it is read, else how the error goes on after the file's name.
+The result is the list of action names, or the error after the file's name.
 """
 
 DOMAINS: dict[str, tuple[str, list[str] | str]] = {

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-# Each worker has a core at most: threads of numpy and torch would wait for each other. They are
-# read when those are imported.
+# Each test worker has at most one core: threads of numpy and torch would wait for each other. The
+# variable is read when these are imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from kinematic_home import make_episode
@@ -18,16 +18,17 @@ from tpsrl.world.episode import save_episodes
 
 
 def pytest_configure() -> None:
-    """Restores Ctrl-C, which a job in the background (`make test &`) may have inherited ignored."""
+    """Restores Ctrl-C, which a background job (`make test &`) may have inherited as ignored."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def temporaries() -> Iterator[None]:
-    """Where the processes of tests have their temporaries, which end with the tests.
+    """Folder of all temporary files of the tests, removed at the end.
 
-    Those of other programs that a test kills, such as torchrun with its logs, would stay.
+    Temporary files of other programs that a test kills, such as the logs of torchrun, would remain
+    otherwise.
     """
     with (
         tempfile.TemporaryDirectory(prefix="tests-", ignore_cleanup_errors=True) as folder,
@@ -39,7 +40,7 @@ def temporaries() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def simulator() -> Iterator[Simulator]:
-    """A small home for the tests of a module, which may have one of its own by this name."""
+    """A small simulator for the tests of a module; a module may define its own."""
     simulator = tpsrl.sim.make(slots=12)
     yield simulator
     simulator.close()

@@ -16,7 +16,7 @@ from tpsrl.errors import UserError
 
 @dataclasses.dataclass(frozen=True)
 class Fake:
-    """Builds workers with a home without physics; in odd episodes the robot places beside goals."""
+    """Worker factory without physics; in odd episodes the robot places off the goal."""
 
     settings: EvalSettings
 
@@ -34,7 +34,7 @@ class Fake:
 
 
 class Refusing(Fake):
-    """A worker that finds its second episode invalid."""
+    """Worker factory whose second episode is invalid."""
 
     def work(self, job: EpisodeJob) -> EpisodeResult:
         if job.episode.id == "test/1":
@@ -43,7 +43,7 @@ class Refusing(Fake):
 
 
 def settings(dataset: Path, out: Path, *overrides: str) -> EvalSettings:
-    # What is run for an analysis is another factory's, see tests/runs/test_analysis.py.
+    # The runs of an analysis have another factory, see tests/runs/test_analysis.py.
     fixed = ["scenario=tidy_house", f"episodes={dataset}", f"out={out}", "analysis_episodes=0"]
     return config.load(EvalSettings, config.parse([*fixed, *overrides]))
 

@@ -1,10 +1,10 @@
-"""Stands in for SLURM on this machine: `sbatch`, `srun`, `scancel` and `scontrol`.
+"""Stand-in for SLURM on this machine: `sbatch`, `srun`, `scancel` and `scontrol`.
 
-A job's machines are all this one. What starts from here has FAKE_SLURM, a folder, in its
-environment; by that everything is found again, whatever sessions and groups it has made. As SLURM
-does: `sbatch` reads the script's #SBATCH lines, and here waits for the job; `scancel` signals the
-steps and not the script; `srun` kills its tasks when it is told to end by SIGTERM. Several tasks
-are forks of an `srun` that has imported what they need.
+All machines of a job are this one. Every process started from here has the folder FAKE_SLURM in its
+environment, by which it is found whatever its session and process group. As in SLURM, `sbatch`
+reads the script's #SBATCH lines (and here waits for the job), `scancel` signals the steps but not
+the script, and `srun` kills its tasks on SIGTERM. If there are several tasks, they are forks of an
+`srun` process that has imported their modules.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ _LOOK_S = 0.05
 
 @contextlib.contextmanager
 def installed(folder: Path) -> Iterator[dict[str, str]]:
-    """The environment in which SLURM is there; at the end nothing that began in it is left."""
+    """Yields the environment with the stand-in; kills all remaining processes at the end."""
     bin_ = folder / "slurm" / "bin"
     bin_.mkdir(parents=True)
     for name in _COMMANDS:
@@ -47,7 +47,7 @@ def installed(folder: Path) -> Iterator[dict[str, str]]:
 
 
 def processes(folder: Path) -> list[int]:
-    """Those that began here."""
+    """Returns the processes started with this folder."""
     found = []
     for path in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):
@@ -58,7 +58,7 @@ def processes(folder: Path) -> list[int]:
 
 
 def _begun_by(pid: int) -> Iterator[int]:
-    """Its processes, and theirs."""
+    """Yields all descendants of a process."""
     for path in Path("/proc").glob(f"{pid}/task/*/children"):
         with contextlib.suppress(OSError):
             for child in path.read_text().split():
@@ -67,7 +67,7 @@ def _begun_by(pid: int) -> Iterator[int]:
 
 
 def wait_until(is_so: Callable[[], bool], process: "subprocess.Popen[str]") -> None:
-    """Until it is so, as long as the process lives."""
+    """Waits for a condition; fails if the process ends or `LIMIT_S` is exceeded."""
     end = time.monotonic() + LIMIT_S
     while not is_so():
         assert process.poll() is None, f"ended with {process.returncode}"
@@ -76,7 +76,7 @@ def wait_until(is_so: Callable[[], bool], process: "subprocess.Popen[str]") -> N
 
 
 def free_port() -> int:
-    """One that nobody listens at."""
+    """Returns an unused port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -84,18 +84,18 @@ def free_port() -> int:
 
 
 def script_pid(env: Mapping[str, str]) -> int:
-    """The shell of the job's script."""
+    """Returns the process id of the job's script."""
     return int((Path(env["FAKE_SLURM"]) / "script").read_text())
 
 
 def requeues(env: Mapping[str, str]) -> int:
-    """How often a job was put back into the queue."""
+    """Returns how often a job was requeued."""
     path = Path(env["FAKE_SLURM"]) / "requeued"
     return len(path.read_text().splitlines()) if path.exists() else 0
 
 
 def _split(words: list[str]) -> tuple[dict[str, str], list[str]]:
-    """Options, all of the form --name=value, and what follows them."""
+    """Returns the options, all of the form --name=value, and the words after them."""
     count = next((i for i, word in enumerate(words) if not word.startswith("--")), len(words))
     pairs = (word.removeprefix("--").partition("=") for word in words[:count])
     return {name: value for name, _, value in pairs}, words[count:]
@@ -119,7 +119,7 @@ def _sbatch(words: list[str]) -> int:
         "MASTER_PORT": str(free_port()),
     }
     if nodes > 1:
-        env["MASTER_ADDR"] = "127.0.0.1"  # node1 is a name that nobody knows
+        env["MASTER_ADDR"] = "127.0.0.1"  # node1 cannot be resolved
     restarts = 0
     while True:
         if restarts:
@@ -165,7 +165,7 @@ def _srun(words: list[str]) -> int:
 
 
 def _forking() -> Callable[..., "subprocess.Popen[str]"]:
-    """Begins a command in a fork of this process."""
+    """Returns a function that starts a command in a fork of this process."""
     import ranks
 
     ranks.fork_all()

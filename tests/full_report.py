@@ -1,6 +1,6 @@
-"""An invented report of a scenario that has every key that one can have, with markup in its texts.
+"""An invented report of a scenario with every possible key, and with markup in its texts.
 
-The figures are made by hand, such that they add up where those of a real report do.
+The figures are consistent where those of a real report are.
 """
 
 import json
@@ -181,7 +181,7 @@ def _reel() -> list[dict[str, Any]]:
 
 
 def full_report() -> dict[str, Any]:
-    """A report with every key."""
+    """Returns a report with every key."""
     spread = {"mean": 1843.2, "median": 1801.0, "p90": 2400, "max": 3000}
     timeouts = {"ending": rate(0.59), "ignored": rate(0.64), "episodes": 28}
     timeouts |= {"reasons": {"skill_stop": 3, "timeout": 25}, "how": "Both from one run."}  # type: ignore[dict-item]
@@ -294,18 +294,18 @@ def _record(number: int, success: bool) -> dict[str, Any]:
 
 
 def full_records() -> list[dict[str, Any]]:
-    """Records of some of its episodes, the first of which failed and has an odd name."""
+    """Returns records of six episodes, the first of which failed and has an odd id."""
     return [_record(number, success=number % 3 > 0) for number in range(6)]
 
 
 def rendered(report: Any = None, records: Any = None) -> str:
-    """The page of a report and records as files have them."""
+    """Returns the page of a report and records, given as in their files."""
     results = [decode(record, EpisodeResult, "report") for record in records or full_records()]
     return pages.scenario(decode(report or full_report(), Report, "report"), results)
 
 
 def write_files(folder: Path) -> None:
-    """Writes report.json, episodes.jsonl, and the videos and pictures that they name."""
+    """Writes report.json, episodes.jsonl, and the videos and pictures that they reference."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "report.json").write_text(json.dumps(full_report(), indent=2) + "\n")
     lines = [json.dumps(record) + "\n" for record in full_records()]

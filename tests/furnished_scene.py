@@ -1,4 +1,4 @@
-"""A furnished apartment as a static MuJoCo model, for tests of what looks at it."""
+"""A furnished apartment as a static MuJoCo model, for tests of cameras and renderers."""
 
 import functools
 import gzip
@@ -11,7 +11,7 @@ import mujoco
 import numpy as np
 
 ROBOT = (
-    # A stand-in: type, position, size, euler (degrees) relative to a base at the origin.
+    # type, position, size, Euler angles (degrees), relative to the base.
     ("cylinder", (0.0, 0.0, 0.18), (0.28, 0.18), (0, 0, 0)),
     ("box", (-0.09, 0.0, 0.65), (0.12, 0.17, 0.35), (0, 0, 0)),
     ("box", (0.06, 0.0, 1.08), (0.09, 0.14, 0.06), (0, 0, 0)),
@@ -22,7 +22,7 @@ ROBOT = (
 )
 ROBOT_POSE = (0.9, -1.1, -2.4)
 
-# type, position, size: on the floor, on tables and in the air, all pool types.
+# type, position, size: all types, on the floor, on tables and in the air.
 OBJECTS = (
     ("sphere", (-0.1, -1.3, 0.78), (0.0375,)),
     ("cylinder", (-0.2, -1.6, 0.80), (0.051, 0.07)),
@@ -69,7 +69,7 @@ COLOURS = {
 
 @functools.cache
 def furnished_model() -> mujoco.MjModel:
-    """The first layout of the packaged set with a stand-in robot and some primitives."""
+    """Returns the first layout of the packaged set with a stand-in robot and primitives."""
     path = resources.files("tpsrl.world").joinpath("data/replica_cad.json.gz")
     data = json.loads(gzip.decompress(path.read_bytes()))
     lines = ['<geom name="floor" type="plane" size="0 0 1" rgba=".78 .68 .56 1"/>']
@@ -103,7 +103,7 @@ def _primitive(name: str, kind: str, pos: tuple, size: tuple, euler: tuple) -> s
 
 
 def look_at(position: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """Camera orientation (3, 3), columns right, up, backward (MuJoCo's `cam_xmat`)."""
+    """Returns a camera orientation (3, 3), columns right, up, backward (MuJoCo's `cam_xmat`)."""
     back = position - target
     back /= np.linalg.norm(back)
     right = np.cross([0.0, 0.0, 1.0], back)
@@ -112,7 +112,10 @@ def look_at(position: np.ndarray, target: np.ndarray) -> np.ndarray:
 
 
 def random_cameras(count: int, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Poses in the rooms at 0.2 to 2 m height, any heading, up to 40 degrees up or down."""
+    """Returns random camera poses in the rooms.
+
+    Heights are 0.2 to 2 m, pitches up to 40 degrees up or down, with any heading.
+    """
     rng = np.random.default_rng(seed)
     cameras = []
     for _ in range(count):

@@ -1,8 +1,8 @@
-"""Inputs for every command: lines and files that are good, with something changed in them.
+"""Fuzzed inputs of every command: valid command lines and files with changes.
 
-A case is the words of a command and the files beside it. It is good when nobody could mistake what
-came of it: the exit code says whether it was done (0), failed (1) or was refused (2), a failure or
-a refusal is one line that names something, nothing is left behind, and it ends.
+A case is a command line with the files beside it. Its outcome is good if it is unambiguous: the
+exit code is 0 (done), 1 (failed) or 2 (refused), a failure or refusal is one line that names
+something, no unfinished files or processes remain, and the command ends.
 """
 
 import copy
@@ -34,19 +34,19 @@ from skills.starts.recorded import save_starts
 from tpsrl import cli, config
 
 ROOT = Path(__file__).parents[1]
-LONGEST = 300  # characters of an error
+LONGEST = 300  # characters of an error message
 HUNG_S = 60.0
-Files = Mapping[str, bytes]  # by their paths below the folder that the command runs in
+Files = Mapping[str, bytes]  # by path, relative to the command's folder
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """What is typed, and what lies there."""
+    """A command line and the files in its folder."""
 
     words: tuple[str, ...]
     files: Files
-    large: bool = False  # a good one may take long
-    instead: tuple[tuple[str, str], ...] = ()  # what lies there in place of a file: a kind of ODD
+    large: bool = False  # may take long although valid
+    instead: tuple[tuple[str, str], ...] = ()  # (file, kind of ODD that replaces it)
 
     def __hash__(self) -> int:
         return hash((self.words, tuple(self.files.items()), self.large, self.instead))
@@ -58,7 +58,7 @@ class Case:
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """A command that is good: its words, its settings, and what it reads."""
+    """A valid command: its words, its settings, and the materials that it reads."""
 
     words: tuple[str, ...]
     settings: Mapping[str, str]
@@ -126,7 +126,7 @@ LINES = (
     ),
     Line(
         ("train", "navigate"),
-        _TRAIN | {"start_states": "starts.npz", "num_objects": "30"},  # as the bank's homes
+        _TRAIN | {"start_states": "starts.npz", "num_objects": "30"},  # as in the bank
         ("starts",),
         2,
     ),
@@ -179,7 +179,7 @@ LINES = (
     Line(("doctor",), {}, (), 1),
 )
 
-# What a value may be that nobody meant.
+# Unexpected values of settings.
 NUMBERS = (
     "0", "1", "-1", "2", "3", "0.5", "1.5", "1e3", "1e30", "-1e30", "1e400", "nan", "NaN", ".nan",
     "inf", "-inf", ".inf", "1_000", "0x10", "0b1", "0o7", "1e-400", "-0", "007", "1,000", "10**9",
@@ -214,7 +214,7 @@ PATHS = (
     "/sys/x",
     "/proc/self/fd/0", "training/checkpoints", "training/config.yaml", "episodes.jsonl.gz", "demos",
 )  # fmt: skip
-# Of these a good value may be more than there is time for here.
+# Settings for which a valid value may take too long.
 _LARGE = re.compile(
     r"(num|num_episodes|steps|num_steps|frames|rounds|round_episodes|num_envs|epochs|episodes|"
     r"videos|seconds|rollouts|turns|warm_up|seeds|simulate|ranks|validation_episodes|validations|"
@@ -234,7 +234,7 @@ ODD: Mapping[str, Callable[[Path], object]] = {
 
 
 def specials(folder: Path) -> None:
-    """Puts what is no plain file beside a command."""
+    """Creates special and malformed files in the folder of a command."""
     os.mkfifo(folder / "pipe")
     os.mkfifo(folder / "pipe.yaml")
     (folder / "loop").symlink_to("loop")
@@ -254,9 +254,11 @@ def specials(folder: Path) -> None:
 
 
 def make_materials(folder: Path, server: "Server | None" = None) -> dict[str, Files]:
-    """Good files of every kind that a command reads, made by the commands; by name.
+    """Makes valid files of every kind that commands read, and returns them by name.
 
-    A server below whose folder they are makes them sooner.
+    Args:
+        folder: of the files; existing ones are used again
+        server: runs the commands faster, if given; `folder` must be below its folder
     """
     folder.mkdir(parents=True, exist_ok=True)
     calls = {
@@ -300,7 +302,7 @@ def make_materials(folder: Path, server: "Server | None" = None) -> dict[str, Fi
 
 
 def pairs(settings: Mapping[str, str]) -> list[str]:
-    """The words of settings."""
+    """Returns settings as `key=value` words."""
     return [f"{key}={value}" for key, value in settings.items()]
 
 
@@ -313,7 +315,13 @@ KINDS = ("value", "path", "key", "words", "file")  # of changes
 def cases(
     materials: Mapping[str, Files], lines: Sequence[Line] = LINES, changes: Sequence[str] = KINDS
 ) -> st.SearchStrategy[Case]:
-    """Lines with one to three things changed, or none; only such `changes`, of `KINDS`."""
+    """Returns a strategy of lines with up to three changes.
+
+    Args:
+        materials: files by name, see `make_materials`
+        lines: to change
+        changes: kinds of changes, of `KINDS`
+    """
     weighted = [line for line in lines for _ in range(line.weight)]
 
     @st.composite
@@ -335,14 +343,14 @@ def cases(
                     files[name] = draw(changed_file(name, files[name]))
             elif kind == "words":
                 words = draw(_changed_words(words))
-                large = True  # another command, of which nothing is small
+                large = True  # another command has its default sizes
             else:
                 key, value = draw(_setting(line, kind))
                 large |= bool(_LARGE.fullmatch(key.rpartition(".")[2])) or "." in value
                 settings.append((key, value))
         found = [*words, *(f"{key}={value}" for key, value in settings)]
-        # What no shell can pass on is not there: no zero bytes, and only surrogates that stand for
-        # bytes which are no UTF-8.
+        # A shell cannot pass zero bytes, and surrogates only as substitutes of bytes that are not
+        # UTF-8.
         found = [w.replace("\0", "").replace("\ud800", "\udcff") for w in found]
         return Case(tuple(found), files, large, tuple(instead.items()))
 
@@ -350,7 +358,7 @@ def cases(
 
 
 def _keys(line: Line) -> list[str]:
-    """The settings of a line's command."""
+    """Returns the keys of the settings of a line's command."""
     name = " ".join(line.words[: 2 if line.words[0] in ("hub", "bench") else 1])
     module = importlib.import_module(cli.COMMANDS[name][0])
     word = line.words[1] if len(line.words) > 1 else None
@@ -427,14 +435,14 @@ def _changed_words(words: Sequence[str]) -> st.SearchStrategy[list[str]]:
 
 
 def changed_file(name: str, data: bytes) -> st.SearchStrategy[bytes]:
-    """The content of a file with something changed, by what its name says that it is."""
+    """Returns a strategy of changed contents of a file, by the type in its name."""
     try:
         return st.one_of(_ways(name, data))
     except (
         ValueError, EOFError, OSError, zlib.error, zipfile.BadZipFile, RecursionError, LookupError,
         AttributeError, TypeError,
     ):  # fmt: skip
-        return changed_bytes(data)  # it has been changed before
+        return changed_bytes(data)  # an earlier change made it invalid
 
 
 def _ways(name: str, data: bytes) -> list[st.SearchStrategy[bytes]]:
@@ -460,12 +468,12 @@ def _ways(name: str, data: bytes) -> list[st.SearchStrategy[bytes]]:
 
 @functools.cache
 def _bomb() -> bytes:
-    """A small gzip file that is 200 MB unpacked."""
+    """Returns a small gzip file that unpacks to 200 MB."""
     return gzip.compress(bytes(2 * 10**8), mtime=0)
 
 
 def changed_bytes(data: bytes) -> st.SearchStrategy[bytes]:
-    """Cut off, turned over, written over, or something else altogether."""
+    """Returns a strategy of bytes that are truncated, flipped, inserted or replaced."""
     at = st.integers(0, max(len(data) - 1, 0))
     return st.one_of(
         at.map(lambda i: data[:i]),
@@ -497,7 +505,7 @@ _DEEP = "[" * 5000 + "]" * 5000
 
 
 def changed_json(tree: Any) -> st.SearchStrategy[bytes]:
-    """A JSON text in which one to three entries are others, missing, or too many."""
+    """Returns a strategy of JSON with one to three entries changed, missing or repeated."""
 
     @st.composite
     def change(draw: Callable[..., Any]) -> bytes:
@@ -530,7 +538,7 @@ def changed_json(tree: Any) -> st.SearchStrategy[bytes]:
 
 
 def _near(value: Any) -> st.SearchStrategy[Any]:
-    """Another value that looks like this one."""
+    """Returns a strategy of values similar to a given one."""
     if isinstance(value, bool) or value is None:
         return st.sampled_from((0, 1, "true", None))
     if isinstance(value, int):
@@ -547,7 +555,7 @@ def _near(value: Any) -> st.SearchStrategy[Any]:
 
 
 def _places(tree: Any) -> Any:
-    """(list or object, index or key) of every entry, at most 2,000."""
+    """Yields (list or object, index or key) of every entry, at most 2,000."""
     todo, count = [tree], 0
     while todo:
         node = todo.pop()
@@ -563,7 +571,7 @@ def _places(tree: Any) -> Any:
 
 
 def _changed_line(data: bytes) -> st.SearchStrategy[bytes]:
-    """JSON lines, one of which is changed, missing or there twice."""
+    """Returns a strategy of JSON lines, one of which is changed, missing or repeated."""
     lines = data.splitlines()
 
     @st.composite
@@ -597,7 +605,7 @@ _TOKEN = re.compile(r"[\w.+-]+|[^\w\s]|\s+")
 
 
 def changed_text(text: str) -> st.SearchStrategy[bytes]:
-    """YAML, PDDL or the like, in which words and signs are others, missing, or too many."""
+    """Returns a strategy of YAML, PDDL or similar with tokens changed, missing or repeated."""
     tokens = _TOKEN.findall(text)
 
     @st.composite
@@ -622,7 +630,7 @@ def changed_text(text: str) -> st.SearchStrategy[bytes]:
 
 
 def _changed_header(data: bytes) -> st.SearchStrategy[bytes]:
-    """A safetensors file whose header, or the note in it, is changed."""
+    """Returns a strategy of safetensors files with a changed header or metadata entry."""
     size = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + size])
     body = data[8 + size :]
@@ -633,7 +641,7 @@ def _changed_header(data: bytes) -> st.SearchStrategy[bytes]:
     ways = [changed_json(header).map(packed)]
     meta = header.get("__metadata__", {})
     for key, text in meta.items():
-        if not isinstance(text, str):  # it has been changed before
+        if not isinstance(text, str):  # an earlier change
             continue
         try:
             inner = json.loads(text)
@@ -652,7 +660,7 @@ def _changed_header(data: bytes) -> st.SearchStrategy[bytes]:
 
 
 def _changed_npz(data: bytes) -> st.SearchStrategy[bytes]:
-    """Arrays in a zip file, one of which is missing, damaged, of another shape, or pickled."""
+    """Returns a strategy of npz files with one array missing, damaged, reshaped or pickled."""
     import numpy as np
 
     with np.load(io.BytesIO(data), allow_pickle=False) as stored:
@@ -690,7 +698,7 @@ def _changed_npz(data: bytes) -> st.SearchStrategy[bytes]:
 
 
 def write(files: Files, folder: Path) -> None:
-    """Puts files into a folder."""
+    """Writes files into a folder."""
     for name, data in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -698,9 +706,10 @@ def write(files: Files, folder: Path) -> None:
 
 
 class Server:
-    """A process that runs commands, each in a fork of its own, below `folder` (made if need be).
+    """A process that runs each command in its own fork, in folders below `folder`.
 
-    Before that it does `jobs` of `eval.running.warmup`, which its commands then need not do again.
+    It creates `folder` if necessary. The `jobs` of `eval.running.warmup` run first, so that
+    commands need not compile again.
     """
 
     def __init__(self, folder: Path, jobs: Iterable[str] = tuple(JOBS)) -> None:
@@ -721,7 +730,7 @@ class Server:
         assert self._process.stdout.readline() == b"ready\n"
 
     def run(self, case: Case, folder: Path, limit_s: float) -> dict[str, Any]:
-        """Puts the files there, runs the command, and says what came of it."""
+        """Writes the files of a case, runs its command, and returns the answer."""
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         specials(folder)
@@ -734,7 +743,7 @@ class Server:
     def ask(
         self, words: Sequence[str], folder: Path, limit_s: float, **more: Any
     ) -> dict[str, Any]:
-        """What came of a command; see `command_server`."""
+        """Runs a command and returns the answer; see `command_server`."""
         asked = {"arguments": words, "folder": str(folder), "limit_s": limit_s, **more}
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None and stdout is not None
@@ -744,7 +753,7 @@ class Server:
         return found
 
     def close(self) -> None:
-        """Ends it."""
+        """Ends the process."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()
@@ -755,7 +764,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def judge(case: Case, found: Mapping[str, Any], folder: Path) -> list[str]:
-    """What is wrong with what came of a case; nothing, if all is well."""
+    """Returns the faults of a case's outcome; [] if there are none."""
     wrong = []
     err, code, how = found["err"], found["code"], found["how"]
     lines = err.splitlines()
@@ -788,7 +797,7 @@ def judge(case: Case, found: Mapping[str, Any], folder: Path) -> list[str]:
         wrong.append(f"left behind: {', '.join(left[:4])}")
     if code == 2 and how == "ended":
         new = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
-        own = ("binary", "empty", "raises", "exits", "__pycache__")  # a module's is Python's
+        own = ("binary", "empty", "raises", "exits", "__pycache__")  # Python makes __pycache__
         new -= {*case.files} | {n for n in new if n.startswith(own)}
         if new:
             wrong.append(f"half-written: {', '.join(sorted(new)[:4])}")
@@ -800,7 +809,7 @@ def judge(case: Case, found: Mapping[str, Any], folder: Path) -> list[str]:
 
 
 def keep(case: Case, folder: Path, to: Path) -> None:
-    """Packs a case and its files, to be tried again."""
+    """Packs a case with its files, so that it can be repeated."""
     to.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(to, "w:gz") as archive:
         for name in case.files:

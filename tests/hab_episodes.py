@@ -1,4 +1,4 @@
-"""Episodes of HAB's scenarios with little but what their plans depend on."""
+"""Minimal episodes of HAB's scenarios, with what planning depends on."""
 
 import dataclasses
 
@@ -21,7 +21,7 @@ def placement(name: str, where: str) -> ObjectPlacement:
 
 
 def tidy_house(seed: int = 0) -> Episode:
-    """30 objects; five of them, in no order, are targets."""
+    """Returns an episode with 30 objects, five of which, in random order, are targets."""
     episode = make_episode(30, 0)
     chosen = np.random.default_rng(seed).permutation(30)[:5]
     targets = tuple(Target(int(i), (float(i), -2.0, 0.8), "table_2") for i in chosen)
@@ -29,7 +29,7 @@ def tidy_house(seed: int = 0) -> Episode:
 
 
 def set_table(**articulation: float) -> Episode:
-    """HAB's Set Table: a bowl in a drawer and an apple in the fridge, both to the table."""
+    """Returns HAB's Set Table: a bowl in a drawer and an apple in the fridge, both to the table."""
     x, y, z = receptacle("table_1")
     return make_episode(
         objects=(placement("024_bowl", "drawer_right_top"), placement("013_apple", "fridge")),
@@ -39,7 +39,10 @@ def set_table(**articulation: float) -> Episode:
 
 
 def prepare_groceries(**articulation: float) -> Episode:
-    """HAB's Prepare Groceries: two objects from the open fridge, one from a counter into it."""
+    """Returns HAB's Prepare Groceries.
+
+    Two objects go from the open fridge to a counter, and one from another counter into the fridge.
+    """
     x, y, z = receptacle("counter_right")
     fridge = receptacle("fridge")
     start = [("013_apple", "fridge"), ("003_cracker_box", "fridge"), ("024_bowl", "counter_left")]

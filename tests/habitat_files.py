@@ -1,4 +1,4 @@
-"""Datasets of habitat-lab's, written here in its format with numbers of our own."""
+"""Datasets in the format of habitat-lab with invented content."""
 
 import gzip
 import json
@@ -14,7 +14,7 @@ from tpsrl.world.objects import object_kind
 NAME = "v3_sc1_staging_03"
 LAYOUT = f"replica_cad/{NAME}"
 OURS = np.array([[1.0, 0.0, 0.0], [0.0, 0.0, -1.0], [0.0, 1.0, 0.0]])
-LIFT = 0.004  # objects of the file hover so far above their surface
+LIFT = 0.004  # height (m) of the file's objects above their surface
 
 
 def receptacle(name: str) -> PlacedReceptacle:
@@ -24,7 +24,7 @@ def receptacle(name: str) -> PlacedReceptacle:
 def transform(
     name: str, on: str, aside: float = 0.0, yaw: float = 0.4, up: float = LIFT, frame: str = "z"
 ) -> list[list[float]]:
-    """The matrix of an upright object on a receptacle, in Habitat's world."""
+    """Returns the matrix (4, 4) of an upright object on a receptacle, in Habitat's world frame."""
     place = receptacle(on)
     centre = place.pos + place.rotation @ (aside, 0.0, 0.0)
     centre[2] = place.surface + object_kind(name).half[2] + up

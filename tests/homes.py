@@ -1,4 +1,4 @@
-"""Episodes and moves that the engine's tests share."""
+"""Episodes and motions shared by the engine tests."""
 
 import math
 
@@ -27,7 +27,7 @@ UP = np.array([0.0, 0.0, 1.0])
 
 
 def roomiest(layout: str) -> tuple[float, float]:
-    """The point of the main floor that is farthest from everything."""
+    """Returns the point of the main floor farthest from all obstacles."""
     floor = floor_map(layout)
     distance = np.where(main_floor(layout), floor.distance, -1.0)
     iy, ix = np.unravel_index(np.argmax(distance), distance.shape)
@@ -38,7 +38,7 @@ def roomiest(layout: str) -> tuple[float, float]:
 
 
 def on_floor(name: str, x: float, y: float, lift: float = 0.001) -> ObjectPlacement:
-    """An object that stands upright on the floor."""
+    """Returns an object standing upright on the floor."""
     z = object_kind(name).half[2] + lift
     return ObjectPlacement(name, (x, y, z), (1.0, 0.0, 0.0, 0.0), "")
 
@@ -49,38 +49,41 @@ def episode(
     *objects: ObjectPlacement,
     articulation: dict[str, float] | None = None,
 ) -> Episode:
-    """An episode without targets."""
+    """Returns an episode without targets."""
     return Episode("test", "tidy_house", "val", layout, base, objects, (), dict(articulation or {}))
 
 
 def box_in_front(layout: str = LAYOUT_A, ahead: float = 0.7) -> Episode:
-    """The robot in free space with a cracker box on the floor in front of it."""
+    """Returns an episode with a cracker box on the floor in front of the robot, in free space."""
     x, y = roomiest(layout)
     return episode(layout, (x, y, 0.0), on_floor("003_cracker_box", x + ahead, y))
 
 
 def repeat(simulator: MujocoSimulator, action: np.ndarray, steps: int, env: int = 0) -> None:
-    """The same action for a while."""
+    """Repeats an action for a number of control steps."""
     for _ in range(steps):
         simulator.step([env], action[None])
 
 
 def driving(linear: float, action: np.ndarray = IDLE) -> np.ndarray:
-    """The action with which the base drives straight on, in parts of its greatest speed."""
+    """Returns an action that drives straight ahead, at a fraction of the maximum speed."""
     driven = action.copy()
     driven[act.BASE] = linear, 0.0
     return driven
 
 
 def posture_above(base: np.ndarray, point: np.ndarray, near: np.ndarray = REST) -> np.ndarray:
-    """Joint positions (7,) with the cup at a world point, looking down; those nearest to `near`."""
+    """Returns joint positions (7,) with the cup at a world point, facing down.
+
+    Of all solutions found it is the closest to `near`.
+    """
     return posture_towards(base, point, -UP, near)
 
 
 def posture_towards(
     base: np.ndarray, point: np.ndarray, axis: np.ndarray, near: np.ndarray = REST
 ) -> np.ndarray:
-    """The same with the cup looking along `axis` (3,), in the world."""
+    """Returns the same for a cup that faces along `axis` (3,), in the world frame."""
     goal, axis = point_to_base(base, point), to_base(base, axis)
     found = []
     for seed in (near, *seeds_towards(goal)):
@@ -94,7 +97,7 @@ def posture_towards(
 def move_arm(
     simulator: MujocoSimulator, posture: np.ndarray, grip: float = -1.0, env: int = 0
 ) -> None:
-    """Brings the arm to a posture by actions."""
+    """Moves the arm to a posture by actions, until it is reached or blocked."""
     target = simulator.homes[env].arm_target
     while np.abs(posture - target).max() > 1e-9:
         action = IDLE.copy()
@@ -104,7 +107,7 @@ def move_arm(
         simulator.step([env], action[None])
         target = simulator.homes[env].arm_target
         if np.array_equal(before, target):
-            return  # something blocks the way
+            return  # an obstacle blocks the arm
 
 
 def pick_up(simulator: MujocoSimulator, env: int = 0) -> None:
@@ -124,13 +127,13 @@ def pick_up(simulator: MujocoSimulator, env: int = 0) -> None:
 
 
 def holding(simulator: MujocoSimulator) -> None:
-    """Has taken up the cracker box in home 0."""
+    """Resets home 0 and picks up the cracker box."""
     simulator.reset([0], [box_in_front()])
     pick_up(simulator)
 
 
 def arm_on_object(simulator: MujocoSimulator) -> None:
-    """The cup presses on the box, and the box on the floor."""
+    """Resets home 0 and presses the cup on the box on the floor."""
     simulator.reset([0], [box_in_front()])
     state = simulator.state([0])
     top = state.object_pos[0, 0] + object_kind("003_cracker_box").half[2] * UP
@@ -148,7 +151,15 @@ def before_handle(
     joint: float = 0.0,
     across: float = 0.0,
 ) -> Episode:
-    """The robot so many metres before a handle of LAYOUT_A, or beside it, facing it squarely."""
+    """Returns an episode with the robot in front of a handle of LAYOUT_A, facing it squarely.
+
+    Args:
+        marker: of the handle
+        away: distance (m) from it
+        *objects: in the home
+        joint: position (rad, m) of the door or drawer
+        across: offset (m) of the robot to the side of the handle
+    """
     grip = handle(LAYOUT_A, marker)
     normal = grip.normal(joint)
     x, y = (grip.point(joint, across) + away * normal)[:2]
@@ -164,7 +175,7 @@ def reach_face(
     across: float = 0.0,
     env: int = 0,
 ) -> None:
-    """Brings the cup straight at a door or drawer until `gap` metres are left, by arm alone."""
+    """Moves the cup straight towards a door or drawer, to a distance of `gap` (m), by arm alone."""
     where, world = handle(LAYOUT_A, marker), simulator.state([env])
     joint, base = float(world.joints[0, where.index]), world.base[0]
     point, normal = where.point(joint, across), where.normal(joint)
@@ -175,20 +186,20 @@ def reach_face(
 
 
 def take_drawer(simulator: MujocoSimulator, *objects: ObjectPlacement) -> None:
-    """Takes hold of the shut drawer in home 0."""
+    """Resets home 0 and grasps the handle of the closed drawer."""
     simulator.reset([0], [before_handle(DRAWER, 0.85, *objects)])
     reach_face(simulator, DRAWER, gap=-0.01, grip=1.0)
     assert simulator.state([0]).held_joint[0] == JOINTS.index(DRAWER)
 
 
 def pull_drawer(simulator: MujocoSimulator) -> None:
-    """Drives back with the drawer in home 0, and comes to a stand."""
+    """Drives backwards with the drawer in home 0, and stops."""
     repeat(simulator, driving(-0.2, HOLD), 20)
     repeat(simulator, HOLD, 15)
 
 
 def in_drawer(name: str, joint: float = 0.0) -> ObjectPlacement:
-    """An object that stands in the middle of the drawer of `DRAWER` in LAYOUT_A."""
+    """Returns an object standing in the middle of the drawer `DRAWER` in LAYOUT_A."""
     grip = handle(LAYOUT_A, DRAWER)
     place = next(p for p in placed_receptacles(*resolve(LAYOUT_A)) if p.marker == DRAWER)
     x, y = (place.pos + grip.point(joint) - grip.point(0.0))[:2]

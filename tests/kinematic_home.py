@@ -1,4 +1,4 @@
-"""A home without physics that obeys the Simulator protocol, and policies that succeed in it."""
+"""A simulator of a home without physics, and policies that succeed in it."""
 
 from collections.abc import Callable, Sequence
 
@@ -18,7 +18,10 @@ GRASP_M = 0.05
 
 
 def make_episode(num_objects: int = 3, num_targets: int = 2, **changes: object) -> Episode:
-    """Objects along x = 0, 1, 2, ... at y = 2, goals at y = -2; the first objects are targets."""
+    """Returns an episode with objects along x = 0, 1, 2, ... at y = 2 and goals at y = -2.
+
+    The first objects are the targets.
+    """
     objects = tuple(
         ObjectPlacement("003_cracker_box", (float(i), 2.0, 0.8), (1.0, 0.0, 0.0, 0.0), "table_1")
         for i in range(num_objects)
@@ -37,10 +40,14 @@ def make_episode(num_objects: int = 3, num_targets: int = 2, **changes: object) 
 
 
 class KinematicHome:
-    """One home: the base rolls, the cup flies by arm actions 0 to 2 (base frame), things hover.
+    """One kinematic home: the base rolls, the cup moves by arm actions 0 to 2 in the base frame.
 
-    `faults` maps a step number to what happens in it. `handles` are the points (m) of handles by
-    marker; a joint opens by the way that the cup flies while it holds the handle.
+    Objects hover in place unless the cup holds them. While the cup holds a handle, its joint opens
+    by the distance that the cup is moved.
+
+    Args:
+        faults: called with the home in the control step of the given number
+        handles: positions (m) of handles, by marker
     """
 
     num_envs = 1
@@ -98,7 +105,7 @@ class KinematicHome:
         self.force_total += self.force
 
     def drop(self) -> None:
-        """The hold breaks; the object falls to the floor."""
+        """Breaks the hold; the object falls to the floor."""
         self.objects[self.held, 2] = 0.1
         self.held, self.violation = -1, True
 
@@ -155,14 +162,14 @@ class KinematicHome:
 
 
 class PicturedHome(KinematicHome):
-    """A home without physics that has pictures: grey ones."""
+    """Kinematic home with grey images."""
 
     def render(self, env_id: int, *args: object, **named: object) -> np.ndarray:
         return np.full((90, 120, 3), 128, dtype=np.uint8)
 
 
 class _Policy:
-    """Remembers its goal; does nothing."""
+    """Base of the policies: stores its goal, does nothing."""
 
     depth_size: tuple[int, int] | None = None
 
@@ -182,11 +189,11 @@ class _Policy:
 
 
 class Idle(_Policy):
-    """Never does anything."""
+    """Never acts."""
 
 
 class Quit(_Policy):
-    """Stops at once."""
+    """Calls stop at once."""
 
     def act(self, world: WorldState, depth: np.ndarray | None = None) -> np.ndarray:
         action = np.zeros(layout.SIZE)
@@ -198,7 +205,7 @@ class Quit(_Policy):
 
 
 class Drive(_Policy):
-    """Turns to the goal, drives to 0.6 m from it, stops. Always wants to let go."""
+    """Turns to the goal, drives to 0.6 m from it, stops. Its grip is always open."""
 
     def act(self, world: WorldState, depth: np.ndarray | None = None) -> np.ndarray:
         assert self.goal.position is not None
@@ -216,7 +223,7 @@ class Drive(_Policy):
 
 
 class _Reach(_Policy):
-    """Moves the cup to a point, works the grip there, and returns to rest."""
+    """Moves the cup to a point, operates the grip there, and returns to rest."""
 
     def target(self, world: WorldState) -> np.ndarray:
         raise NotImplementedError
@@ -238,7 +245,7 @@ class _Reach(_Policy):
 
 
 class Grab(_Reach):
-    """Picks `SkillGoal.object`; reaches for another one first if told to."""
+    """Picks `SkillGoal.object`; in runs listed in `wrong` reaches for another object."""
 
     def __init__(self, wrong: dict[int, int] | None = None) -> None:
         super().__init__()
@@ -269,7 +276,7 @@ class Put(_Reach):
 
 
 class Pull(_Policy):
-    """Takes a handle, flies back until the joint is open by `amount`, returns to rest, stops."""
+    """Grasps a handle, pulls until the joint is open by `amount`, returns to rest, stops."""
 
     def __init__(self, amount: float = 1.3, let_go: bool = True) -> None:
         super().__init__()
@@ -294,7 +301,7 @@ class Pull(_Policy):
 
 
 class Fold(_Policy):
-    """Brings the cup back to rest, then stops."""
+    """Returns the cup to rest, then stops."""
 
     def act(self, world: WorldState, depth: np.ndarray | None = None) -> np.ndarray:
         delta = np.array(REST_EE) - world_to_base(world.base, world.ee_pos)[0]
@@ -305,7 +312,7 @@ class Fold(_Policy):
 
 
 def world_to_base(base: np.ndarray, point: np.ndarray) -> np.ndarray:
-    """A point (n, 3) of the world frame in the frame of a numpy base pose (n, 3); z stays."""
+    """Transforms points (n, 3) from the world to base poses (n, 3); z is unchanged."""
     delta = point[..., :2] - base[..., :2]
     cos, sin = np.cos(base[..., 2]), np.sin(base[..., 2])
     x = cos * delta[..., 0] + sin * delta[..., 1]

@@ -1,4 +1,4 @@
-"""A home in which skills take a step each, fail as often as they are told to, and hide faults."""
+"""A home and one-step skills with planted faults of known probability."""
 
 import dataclasses
 import math
@@ -22,23 +22,23 @@ from tpsrl.world.fetch import REST_EE
 from tpsrl.world.state import JOINTS, WorldState
 
 STAND_M = 0.6  # where Navigate stops
-REACH_M = 0.8  # as far as Pick and Place can reach
-TURN_RAD = 0.6  # as far as they may look elsewhere
-SLIP_M = 0.05  # as far as an object may have slipped in the hand for Place
-HANGS = np.array((0.0, 0.0, -0.105))  # the centre of what is held, from the cup
-FOLDED_M = 0.2  # as far as the cup may be from where it rests
+REACH_M = 0.8  # reach of Pick and Place
+TURN_RAD = 0.6  # largest heading error for Pick and Place
+SLIP_M = 0.05  # largest slip of the held object for Place
+HANGS = np.array((0.0, 0.0, -0.105))  # centre of a held object, relative to the cup
+FOLDED_M = 0.2  # largest distance of the cup from its resting place
 DRAWER = "cab_push_point_5"
 
 
 def chance(episode: Episode, *what: object) -> np.random.Generator:
-    """Random numbers that belong to one thing of one episode, whatever else is drawn."""
+    """Returns a random generator of one aspect of an episode, independent of other draws."""
     return np.random.default_rng([*f"{episode.id}|{what}".encode()])
 
 
 class Home(KinematicHome):
-    """Kinematic, with a drawer's contents along, what is held hanging off by `slip`, and faults.
+    """Kinematic home with contents of drawers, a `slip` of the held object, and faults.
 
-    `after_step(home)` is called after every step. Everything is in its snapshots.
+    `after_step(home)` is called after every step. Snapshots are complete.
     """
 
     FIELDS = ("base", "cup", "objects", "joints", "slip", "memory")
@@ -72,7 +72,7 @@ class Home(KinematicHome):
         return dataclasses.replace(world, ee_quat=np.array([[turn, 0.0, turn, 0.0]]))
 
     def slide(self, marker: str, value: float) -> None:
-        """Moves a drawer, with what is in it."""
+        """Moves a drawer with its contents."""
         index = JOINTS.index(marker)
         before = self.joints[index]
         for box in containers(self.episode.layout, marker):
@@ -98,22 +98,22 @@ class Home(KinematicHome):
 
 @dataclasses.dataclass
 class Faults:
-    """What is planted. Shares are probabilities of single runs, drawn by episode and goal."""
+    """Planted faults. Shares are probabilities of a single run, drawn by episode and goal."""
 
     pick_fails: float = 0.04
     place_fails: float = 0.04
-    short_m: float = 0.0  # Navigate stops so much too early,
-    short_share: float = 0.3  # so often
+    short_m: float = 0.0  # distance by which Navigate stops too early
+    short_share: float = 0.3  # share of runs in which it does
     turned_share: float = 0.0  # Navigate stops with its back to the goal
-    roll_share: float = 0.0  # what Place lets go rolls off the table
-    slip_share: float = 0.0  # what Pick takes hangs askew
+    roll_share: float = 0.0  # a placed object rolls off the table
+    slip_share: float = 0.0  # a picked object hangs off the cup's axis
     arm_out_share: float = 0.0  # Pick leaves the arm stretched out
     detour_share: float = 0.0  # Navigate takes a very long way
-    drawn_exits: bool = False  # Navigate ends where the next skill's start states are
+    drawn_exits: bool = False  # Navigate ends in a start state of the next skill
 
 
 class Skill:
-    """Acts on the home itself, in one step."""
+    """Base of the skills: changes the home directly, in one step."""
 
     depth_size: tuple[int, int] | None = None
 
@@ -136,11 +136,11 @@ class Skill:
         return {}
 
     def rolls(self, share: float, *what: object) -> bool:
-        """Whether it happens; the same in every continuation of an episode."""
+        """Returns whether an event happens, the same in every continuation of an episode."""
         return bool(chance(self.episode, type(self).__name__, *what).random() < share)
 
     def fails(self, share: float, world: WorldState) -> bool:
-        """The skill's own failure: it depends on all of where it starts, so draws are new ones."""
+        """Returns whether the skill itself fails; drawn separately for each start state."""
         where = np.round([*world.base[0], self.goal.object], 6).tolist()
         return self.rolls(share, *where)
 
@@ -154,7 +154,7 @@ class Skill:
 
 
 class Navigate(Skill):
-    """Stops before its goal, facing it."""
+    """Stops in front of its goal, facing it."""
 
     def do(self, world: WorldState) -> bool:
         faults, goal = self.faults, np.array(self.goal.position)
@@ -182,7 +182,7 @@ class Navigate(Skill):
 
 
 class Pick(Skill):
-    """Takes what is within reach, or gives up."""
+    """Takes an object within reach, or gives up."""
 
     def do(self, world: WorldState) -> bool:
         point = world.object_pos[0, self.goal.object]
@@ -197,7 +197,7 @@ class Pick(Skill):
 
 
 class Place(Skill):
-    """Puts what is in the hand where it belongs, or gives up."""
+    """Puts the held object at its goal, or gives up."""
 
     def do(self, world: WorldState) -> bool:
         goal = np.array(self.goal.position)
@@ -221,7 +221,7 @@ class Open(Skill):
 
 
 class Fold(Skill):
-    """Brings the cup back to rest, unless a fault has stretched the arm out for good."""
+    """Returns the cup to rest, unless a fault keeps the arm stretched out."""
 
     def do(self, world: WorldState) -> bool:
         out = self.home.memory[1] > 0.0
@@ -230,7 +230,7 @@ class Fold(Skill):
 
 
 def drawn_pose(goal: np.ndarray, rng: np.random.Generator) -> tuple[float, float, float]:
-    """A base pose before a point, as start states have it: some of them are hard."""
+    """Returns a random base pose in front of a point, as in start states; some are hard."""
     angle = rng.uniform(-math.pi, math.pi)
     away = rng.uniform(0.3, 0.85)
     x, y = goal[0] + away * math.cos(angle), goal[1] + away * math.sin(angle)
@@ -239,7 +239,7 @@ def drawn_pose(goal: np.ndarray, rng: np.random.Generator) -> tuple[float, float
 
 @dataclasses.dataclass(frozen=True)
 class Starts:
-    """Start states within reach of what a skill is about."""
+    """Start states within reach of a skill's target."""
 
     hard: bool = False
     num_objects: int = 3
@@ -262,7 +262,7 @@ class Starts:
 
 
 def executor(home: Home, faults: Faults, hard_starts: bool = False, **limits: int) -> Executor:
-    """Carries plans out in a home with planted faults, and stops at timeouts."""
+    """Returns an executor in a home with planted faults, which ends episodes at timeouts."""
     acting: dict[str, SkillPolicy] = {
         "navigate": Navigate(home, faults),
         "pick": Pick(home, faults),
@@ -285,7 +285,7 @@ def executor(home: Home, faults: Faults, hard_starts: bool = False, **limits: in
 
 
 def episodes(count: int, seed: int = 0, num_targets: int = 1) -> Iterator[Episode]:
-    """Objects on one side and goals on the other, the robot somewhere between."""
+    """Yields episodes with objects on one side, goals on the other, the robot in between."""
     for number in range(count):
         rng = np.random.default_rng((seed, number))
         start = (float(rng.uniform(-1.0, 1.0)), float(rng.uniform(-0.5, 0.5)), 0.0)

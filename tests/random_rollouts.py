@@ -1,6 +1,6 @@
 """A small recurrent policy, and a driver that fills rollouts in random interleavings.
 
-The driver keeps books of its own, environment by environment, for tests to compare with.
+The driver keeps its own record of each environment, with which tests compare the rollouts.
 """
 
 import copy
@@ -32,13 +32,13 @@ class Step:
 
 
 class TinyPolicy(nn.Module):
-    """One LSTM layer; memory is (h, c)."""
+    """A policy with one LSTM layer, whose memory is (h, c)."""
 
     memory_size = 2 * WIDTH
-    moments: ClassVar[dict[str, Any]] = {}  # none of its observations is normalised
+    moments: ClassVar[dict[str, Any]] = {}  # no observation is normalised
 
     def towers(self) -> list[Any]:
-        """None: it looks at no pictures as channels."""
+        """Returns no towers: no observation is an image with channels."""
         return []
 
     def __init__(self, spec: EnvSpec = SPEC, seed: int = 0) -> None:
@@ -87,7 +87,7 @@ class TinyPolicy(nn.Module):
 
 @dataclasses.dataclass
 class Seen:
-    """A transition as the driver saw it; memories and values computed step by step."""
+    """A transition as recorded by the driver, with memory and value computed step by step."""
 
     env: int
     observation: dict[str, np.ndarray]
@@ -103,11 +103,11 @@ class Seen:
     terminated: bool = False
     truncated: bool = False
     final: dict[str, np.ndarray] | None = None
-    rollout: int = -1  # in which it was complete
+    rollout: int = -1  # in which it was completed; -1: in none yet
 
 
 class Driver:
-    """Environments whose steps are random; who acts and who is ready when is random too."""
+    """Environments with random steps; which of them act and complete is random, too."""
 
     def __init__(self, policy: Any, num_envs: int, seed: int, end: float = 0.1) -> None:
         self.policy, self.num_envs, self.end = policy, num_envs, end
@@ -130,13 +130,13 @@ class Driver:
         return bool(self.seen[env]) and self.seen[env][-1].rollout < 0
 
     def collect(self, rollout: Rollout, version: int = 0, count: int | None = None, **finish):
-        """Until `count` rows are complete (by default as many as fit), then finishes."""
+        """Plays until `count` rows are complete (default: the whole rollout), and finishes."""
         self.play(rollout, version, rollout.size if count is None else count)
         rollout.finish(self.policy, self.observe, **finish)
         self.rollouts += 1
 
     def play(self, rollout: Rollout, version: int, count: int) -> None:
-        """Until `count` rows are complete."""
+        """Plays until `count` rows are complete."""
         while rollout.size - rollout.room < count:
             chosen = self.rng.permutation(np.flatnonzero(self.rng.random(self.num_envs) < 0.5))
             ready = [e for e in chosen if not self.flying(e)]
@@ -147,7 +147,7 @@ class Driver:
             self.complete(rollout, np.array(ready[:left], int))
 
     def lose(self, rollout: Rollout, envs: list[int]) -> None:
-        """These environments are gone with their unfinished episodes; others take their place."""
+        """Replaces environments by new ones; their unfinished episodes are lost."""
         rollout.drop(envs)
         for env in envs:
             history = self.seen[env]
@@ -177,7 +177,7 @@ class Driver:
             self.seen[env][-1].log_prob = float(log_prob[row])
 
     def note(self, env: int, observation, action, version: int) -> None:
-        """Enters an action, with memory and value from the policy run on this row alone."""
+        """Records an action, with memory and value from the policy on this row alone."""
         last = self.seen[env][-1] if self.seen[env] else None
         start = last is None or last.terminated or last.truncated
         previous = torch.zeros(SPEC.action_size) if start else last.action
@@ -212,14 +212,14 @@ class Driver:
         final = {n: np.stack([f[n] for f in finals]) for n in SPEC.observations} if finals else None
         rollout.complete(envs, reward, terminated, truncated, final)
         for array in (final or {}).values():
-            array[:] = np.nan  # what is kept must be a copy
+            array[:] = np.nan  # the rollout must have copied it
 
     def completed(self, number: int) -> list[list[Seen]]:
-        """What was completed in a rollout, by environment."""
+        """Returns the transitions completed in a rollout, by environment."""
         return [[s for s in history if s.rollout == number] for history in self.seen]
 
     def following(self, seen: Seen) -> float:
-        """The value of what follows a transition, by the policy as it is now."""
+        """Returns the value of the state after a transition, by the current policy."""
         if seen.terminated:
             return 0.0
         if seen.truncated:
@@ -238,7 +238,7 @@ def make_rollout(policy: Any, num_envs: int = 5, size: int = 60) -> Rollout:
 def collected(
     seed: int = 0, num_envs: int = 5, size: int = 60, rollouts: int = 1, policy: Any = None
 ):
-    """A finished rollout, its policy and driver; the last of several."""
+    """Returns a finished rollout, the last of `rollouts`, with its policy and driver."""
     if policy is not None:
         return _collected(policy, seed, num_envs, size, rollouts)
     return copy.deepcopy(_by_tiny_policy(seed, num_envs, size, rollouts))
@@ -258,7 +258,10 @@ def _collected(policy: Any, seed: int, num_envs: int, size: int, rollouts: int):
 
 
 def sequences_of(rollout: Rollout) -> list[list[int]]:
-    """Rows by sequence: cut at episode starts and between rollouts; by a plain loop."""
+    """Returns the rows of each sequence, by a plain loop.
+
+    Sequences are cut at starts of episodes and between rollouts.
+    """
     found: dict[tuple[int, int], list[list[int]]] = {}
     for row in sorted(rollout.rows):
         parts = found.setdefault((rollout.generation[row], rollout.env[row]), [])

@@ -1,6 +1,6 @@
-"""Runs a function in several processes that learn together, and commands in forks.
+"""Runs a function on several ranks, and commands in forks.
 
-As a script it is such a command: `python tests/ranks.py MODULE ARGUMENTS`.
+As a script it runs one command in a fork: `python tests/ranks.py MODULE ARGUMENTS`.
 """
 
 import contextlib
@@ -27,12 +27,12 @@ from tpsrl.rl.distributed import group as groups
 from tpsrl.rl.distributed.group import Group
 
 _LIMIT_S = 120.0
-# Imported once, by the process that all ranks are forked from.
+# Imported once, by the process from which all ranks are forked.
 _IMPORTED = [
     "pytest",
     "safetensors.torch",
     "skills.navigate.task",
-    "torch._dynamo",  # which any optimiser imports
+    "torch._dynamo",  # imported by optimizers
     "torch.distributed.run",
     "tpsrl.cli",
     "tpsrl.commands.train",
@@ -47,19 +47,19 @@ _IMPORTED = [
     "eval.running.skill_evaluator",
 ]
 _PIPES = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
-# What `subprocess.Popen` tells its method that starts a process.
+# Arguments of `subprocess.Popen._execute_child`, after the command.
 _TOLD = (
     *("executable", "preexec_fn", "close_fds", "pass_fds", "cwd", "env", "startupinfo"),
     *("creationflags", "shell", *_PIPES, "restore_signals", "gid", "gids", "uid", "umask"),
     *("start_new_session", "process_group"),
 )
-# Not the server that `multiprocessing` has for all: the workers of a training have begun that.
+# Separate from the server of `multiprocessing`, which workers of trainings have started already.
 _server = forkserver.ForkServer()
 _server.set_forkserver_preload(_IMPORTED)
 
 
 class Process(context.ForkServerProcess):
-    """A fork of a process that has imported what ranks need."""
+    """A fork of a process that has imported the modules of ranks."""
 
     @staticmethod
     def _Popen(process: Any) -> Any:
@@ -69,7 +69,7 @@ class Process(context.ForkServerProcess):
 
 
 class Forked(subprocess.Popen[str]):
-    """`python -m MODULE ARGUMENTS`, in a fork of this process rather than in a new interpreter."""
+    """`python -m MODULE ARGUMENTS` in a fork of this process instead of a new interpreter."""
 
     def _execute_child(self, args: Any, *others: Any) -> None:
         if "-m" not in args:
@@ -84,7 +84,7 @@ class Forked(subprocess.Popen[str]):
 
 
 def fork_all() -> None:
-    """Has this process import what a training needs, and start its processes as forks."""
+    """Imports the modules of a training, and makes this process start its children as forks."""
     for name in _IMPORTED:
         importlib.import_module(name)
     for module in (subprocess, subprocess_handler):
@@ -92,7 +92,7 @@ def fork_all() -> None:
 
 
 def _become(command: list[str], told: dict[str, Any]) -> NoReturn:
-    """Is a command, and ends."""
+    """Turns this process into a command, and exits."""
     code = 1
     try:
         if told["start_new_session"]:
@@ -109,7 +109,7 @@ def _become(command: list[str], told: dict[str, Any]) -> NoReturn:
         if told["env"] is not None:
             os.environ.clear()
             os.environ.update(told["env"])
-        warnings.filterwarnings("ignore", "'.*' found in sys.modules")  # of what runs anew
+        warnings.filterwarnings("ignore", "'.*' found in sys.modules")  # of repeated modules
         module, *words = command[command.index("-m") + 1 :]
         sys.argv = [module, *words]
         runpy.run_module(module, run_name="__main__", alter_sys=True)
@@ -125,12 +125,12 @@ def _become(command: list[str], told: dict[str, Any]) -> NoReturn:
 
 
 class Command:
-    """`python -m` with some words, in a folder; it and all that it starts are forks.
+    """`python -m` with arguments in a folder; the command and all its processes are forks.
 
     Args:
         words: a module and its arguments
-        folder: where it runs
-        prepare: is called before, in its process; can be pickled
+        folder: working directory
+        prepare: called in the process before the command; must be picklable
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class Command:
         self.process.start()
 
     def end(self) -> tuple[int | None, str, str]:
-        """Waits for its end; its exit code, and what it has printed and complained of."""
+        """Waits for the end of the command; returns its exit code, stdout and stderr."""
         try:
             self.process.join(_LIMIT_S)
             out, err = (Path(path).read_text() for path in self._said)
@@ -168,7 +168,7 @@ def _command(
 
 
 def run(count: int, work: Callable[..., Any], folder: Path, *args: Any) -> list[Any]:
-    """What `work(group, *args)` gives on each of so many ranks; it can be pickled."""
+    """Returns the result of `work(group, *args)` on each of `count` ranks; it must be picklable."""
     port = _free_port()
     processes = [
         Process(target=_rank, args=(rank, count, port, work, folder, args)) for rank in range(count)
@@ -200,7 +200,7 @@ def _rank(
         stack.callback(groups.leave)
         found = work(group, *args)
         (folder / f"rank{rank}").write_bytes(pickle.dumps(found))
-    # One that lives on may abort the process while the interpreter ends.
+    # A surviving thread could abort the process while the interpreter ends.
     assert "pt_gloo_runloop" not in _threads()
 
 

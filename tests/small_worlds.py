@@ -1,4 +1,4 @@
-"""Worlds that rewards and success are computed of by hand."""
+"""Small worlds for which rewards and success are computed by hand."""
 
 import dataclasses
 import math
@@ -24,7 +24,10 @@ FRIDGE, DRAWER = 0, JOINTS.index("cab_push_point_5")
 
 
 def world(**changes: object) -> WorldState:
-    """Robot at (1, 2) facing +y, cup at rest, two objects, all handles at (1, 3, 1)."""
+    """Returns a world with the robot at (1, 2) facing +y and the cup at rest.
+
+    It has two objects, and all handles are at (1, 3, 1).
+    """
     state = start_world(make_episode(2, 1, robot_start=(1.0, 2.0, math.pi / 2)))
     fields = {name: getattr(state, name) for name in WorldState.__slots__}
     fields["arm"] = np.zeros((1, 7))
@@ -35,12 +38,12 @@ def world(**changes: object) -> WorldState:
 
 
 def cup_at(x: float, y: float, z: float, **changes: object) -> WorldState:
-    """The same with the cup somewhere."""
+    """Returns the same world with the cup at a point."""
     return world(ee_pos=np.array([[x, y, z]]), **changes)
 
 
 def opened(joint: int, value: float, **changes: object) -> WorldState:
-    """The same with a door or drawer at a joint position."""
+    """Returns the same world with a door or drawer at a joint position."""
     joints = np.zeros((1, len(JOINTS)))
     joints[0, joint] = value
     return world(joints=joints, **changes)
@@ -49,9 +52,9 @@ def opened(joint: int, value: float, **changes: object) -> WorldState:
 def run(
     skill: str, goal: SkillGoal, *worlds: WorldState, stop: bool = False, **settings: object
 ) -> tuple[TaskState, StepOutcome]:
-    """The task's state and outcome after the steps from the first world to the last.
+    """Returns the task's state and outcome after the steps from the first world to the last.
 
-    With `stop` the last step calls it.
+    With `stop` the last action calls stop.
     """
     spec = registry.get(skill)
     definition, chosen = spec.definition, changed(spec.load_settings(), settings)
@@ -71,9 +74,9 @@ def judged(
     thresholds: Any = None,
     **settings: object,
 ) -> Verdict:
-    """The verdict on the step into the last of some worlds, one home, as a plan has it.
+    """Returns the verdict on the step into the last of the given worlds, of one home.
 
-    The skill begins in the first one; with a single world the step is one of standing still.
+    The skill begins in the first world; with a single world the step is one without motion.
     """
     spec = registry.get(skill)
     definition, chosen = spec.definition, changed(spec.load_settings(), settings)
@@ -89,18 +92,18 @@ def judged(
 def results(
     skill: str, goal: SkillGoal, world: WorldState, stop: bool = False, thresholds: Any = None
 ) -> dict[str, Margin]:
-    """The conditions of success of one home, headed by "success"."""
+    """Returns the conditions of success of one home, the first of which is "success"."""
     return margins(judged(skill, goal, world, stop=stop, thresholds=thresholds).conditions)
 
 
 def failure(skill: str, goal: SkillGoal, *worlds: WorldState, **settings: object) -> str:
-    """How a skill has failed in the step into the last of some worlds, "" for not at all."""
+    """Returns how a skill failed in the step into the last of the worlds, "" if it did not."""
     code = judged(skill, goal, *worlds, **settings).evaluation.failure[0]
     return registry.get(skill).definition.failures[code]
 
 
 def random_worlds(rng: np.random.Generator, count: int) -> WorldState:
-    """Worlds in which every case of every skill comes up."""
+    """Returns random worlds that cover every case of every skill."""
     near = rng.normal(0.0, 0.1, (count, 3))
     ee = rng.uniform([-1, -1, 0.5], [1, 1, 1.2], (count, 3))
     base = np.concatenate([ee[:, :2], rng.uniform(-4, 4, (count, 1))], axis=1)
@@ -131,7 +134,7 @@ def random_worlds(rng: np.random.Generator, count: int) -> WorldState:
 
 
 def random_goals(rng: np.random.Generator, worlds: WorldState) -> Goals:
-    """Goals of which a part is met."""
+    """Returns random goals, some of which are reached."""
     count = len(worlds.force)
     return Goals(
         object=rng.integers(0, 2, count),
@@ -141,7 +144,7 @@ def random_goals(rng: np.random.Generator, worlds: WorldState) -> Goals:
 
 
 def random_path(rng: np.random.Generator, count: int) -> PathProgress:
-    """Ways along the floor of which a part is at its end, or as far from it as one gets."""
+    """Returns random progress along floor paths, some of it at the end or at the far limit."""
     floor = np.random.default_rng(count)
     return PathProgress(
         shortest=rng.uniform(1, 8, count),
@@ -154,7 +157,7 @@ def random_path(rng: np.random.Generator, count: int) -> PathProgress:
 
 
 def mapped(struct: Any, change: Callable[[Any], Any]) -> Any:
-    """Any struct of arrays, or of structs of such, with every array changed."""
+    """Returns a struct of arrays, possibly nested, with every array changed."""
     values = (getattr(struct, field.name) for field in dataclasses.fields(struct))
     return type(struct)(
         *(
@@ -165,19 +168,19 @@ def mapped(struct: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def rows(struct: Any, index: Any) -> Any:
-    """Some homes of any struct of arrays."""
+    """Returns some rows of every array of a struct."""
     return mapped(struct, lambda array: array[index])
 
 
 def to_torch(struct: Any) -> Any:
-    """Any struct of arrays with tensors in their place."""
+    """Returns a struct of arrays with tensors instead."""
     import torch
 
     return mapped(struct, torch.asarray)
 
 
 def arrays_of(struct: Any, prefix: str = "") -> dict[str, Any]:
-    """The arrays of any struct, by dotted name, as they are."""
+    """Returns the arrays of a struct, unchanged, by dotted name."""
     found: dict[str, Any] = {}
     for field in dataclasses.fields(struct):
         value = getattr(struct, field.name)

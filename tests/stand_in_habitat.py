@@ -1,9 +1,9 @@
-"""A stand-in for habitat-lab: modules of its names without physics, and a Python that has them.
+"""Stand-in for habitat-lab: modules with its names, without physics, and a Python that finds them.
 
-The base rolls 0.1 m over the floor, as on Habitat's navigation mesh, the arm follows, the cup is
-fixed to the base and holds what is within 0.15 m. The variable `FAULT` says what goes wrong:
-"crash", "hang" or "raise" in the second step, "crash_once" in that of one process, "import" when
-habitat_sim is imported, "protocol" for a worker that speaks another one.
+The base rolls 0.1 m above the floor, as on Habitat's navigation mesh, and the arm follows. The cup
+is fixed to the base and holds an object within 0.15 m. The environment variable `FAULT` selects a
+fault: "crash", "hang" or "raise" in the second step, "crash_once" in the second step of one process
+only, "import" when habitat_sim is imported, "protocol" for a worker with another protocol version.
 """
 
 import sys
@@ -211,7 +211,7 @@ class RearrangeDatasetV0:
 
 
 def install(folder: Path, fault: str = "") -> str:
-    """Writes the modules into a folder, and returns a Python that finds them."""
+    """Writes the modules into a folder, and returns the path of a Python that finds them."""
     for name, text in (
         ("habitat_sim/__init__.py", _SIM),
         ("magnum.py", _MAGNUM),
@@ -232,7 +232,7 @@ def install(folder: Path, fault: str = "") -> str:
 
 
 def data(folder: Path) -> str:
-    """A folder with what every home needs and the objects, empty files."""
+    """Creates the data files of homes and objects, all empty, and returns their folder."""
     kinds = [f"{OBJECTS}/{kind}.object_config.json" for kind in object_kinds()]
     for path in [*NEEDED, *kinds]:
         if path != OBJECTS:

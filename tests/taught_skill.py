@@ -1,6 +1,7 @@
-"""A skill that is quick to record: the base drives to a point that is near, and calls stop there.
+"""A skill that is quick to record: the base drives to a nearby point, and calls stop there.
 
-Its teacher knows nothing in every fifth step of an episode; one with the goal behind it nothing.
+The teacher has no label in every fifth step of an episode, and none at all for a goal behind the
+robot.
 """
 
 import dataclasses
@@ -26,17 +27,17 @@ AWAY_M = 0.5
 
 
 class ComeHere(PointNav):
-    """PointNav by another name."""
+    """PointNav under another name."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NearStarts:
-    """The robot in the open of one apartment, its goal before it, a little to a side."""
+    """Start states in the open of one apartment, with the goal ahead and slightly to a side."""
 
     num_objects: int = 0
 
     def prepare(self, *arguments: Any) -> None:
-        """Nothing takes long."""
+        """Does nothing: no preparation is needed."""
 
     def obtain(
         self, skill: SkillSpec, indices: Iterable[int], split: str, *arguments: Any, **named: Any
@@ -46,7 +47,7 @@ class NearStarts:
 
 
 def near_start(index: int, split: str = "train", aside: float | None = None) -> Start:
-    """A start whose goal lies `aside` rad of straight ahead."""
+    """Returns a start state with the goal `aside` rad off straight ahead."""
     x, y = roomiest(LAYOUT_A)
     yaw = 0.7 * index
     aside = 0.6 * math.sin(index) if aside is None else aside
@@ -56,7 +57,7 @@ def near_start(index: int, split: str = "train", aside: float | None = None) -> 
 
 
 class HereDemonstrator(GoalFollower):
-    """Turns to the goal and drives at it: what it says depends on the base's pose alone."""
+    """Turns to the goal and drives to it; its actions depend on the base's pose alone."""
 
     def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
         """See `skills.core.interface.Teacher.begin`."""

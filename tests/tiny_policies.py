@@ -1,4 +1,4 @@
-"""Checkpoints of networks that were not trained, and what is made of them."""
+"""Checkpoints of untrained networks, and workers that use them."""
 
 import dataclasses
 from collections.abc import Callable
@@ -32,26 +32,26 @@ def policy(
     seed: int = 1,
     cameras: str | None = None,
 ) -> tuple[ActorCritic, dict[str, Any]]:
-    """A network for a skill with sensors of a choice, and the note on its deployment."""
+    """Returns a network for a skill with a choice of sensors, and its deployment record."""
     definition = registry.get(skill).definition
     inputs = PolicyInputs.of(skill, choice, depth, cameras=cameras)
     torch.manual_seed(seed)
     mask = tuple(definition.mask().tolist())
     made = ActorCritic(EnvSpec(inputs.shapes(), mask, classes=len(CLASSES)), network)
     with torch.no_grad():
-        made.action_head.mean.weight.mul_(100.0)  # so that what is seen makes a difference
+        made.action_head.mean.weight.mul_(100.0)  # so that actions depend on observations
     return made, Deployment(inputs, delay=False).to_json()
 
 
 def save(path: Path, made: ActorCritic, deploy: dict[str, Any], steps: int = 1_500_000) -> Path:
-    """A checkpoint of it, as a training writes one."""
+    """Writes a checkpoint of a network in the format of a training."""
     tensors, note = checkpoint.policy_part(made)
     checkpoint.save(path, tensors, note | {"deploy": deploy, "steps": steps})
     return path
 
 
 def trained(folder: Path, skill: str, choice: str = "habitat", **changes: Any) -> Path:
-    """The folder of a training, as far as somebody looks at it who acts by its best checkpoint."""
+    """Writes the part of a training's folder from which its best checkpoint is loaded."""
     best = folder / checkpoint.FOLDER / checkpoint.BEST
     save(best, *policy(skill, choice, **changes))
     return folder
@@ -59,7 +59,7 @@ def trained(folder: Path, skill: str, choice: str = "habitat", **changes: Any) -
 
 @dataclasses.dataclass(frozen=True)
 class Acting:
-    """Builds workers with a home without physics, in which the agent of the settings acts."""
+    """Worker factory without physics, in whose homes the agent of the settings acts."""
 
     settings: SkillSettings
 

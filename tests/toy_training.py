@@ -21,11 +21,11 @@ SETTINGS = TrainSettings(
     policy=PolicySettings(encoder="state", state_width=8, lstm_layers=1, lstm_width=8),
     ppo=PPOSettings(epochs=2, minibatches=2),
 )
-TIMES = ("seconds", "samples_per_s", "time", "waits")  # what no two runs have in common
+TIMES = ("seconds", "samples_per_s", "time", "waits")  # differ between runs
 
 
 class Silent:
-    """Remembers what it is told, and does something at a certain update."""
+    """Watcher that stores messages, and calls `do` at update `at`."""
 
     def __init__(self, at: int = -1, do: Any = None) -> None:
         self.at, self.do = at, do

@@ -1,8 +1,8 @@
-"""A deterministic environment for the tests of workers and collectors, and ways for it to fail.
+"""A deterministic `VecEnv` for tests of workers and collectors, with selectable faults.
 
-The state of an environment is its counter of steps, the number of its episode, its number in the
-whole and a random number of its own generator; the reward is a function of state and action.
-Episode e of environment i lasts 3 + (i + e) % 4 steps and is truncated where i + e is even.
+The state of an environment is its step counter, its episode number, its own number and a random
+number of its generator. The reward is a function of state and action. Episode e of environment i
+lasts 3 + (i + e) % 4 steps, and is truncated if i + e is even.
 """
 
 import dataclasses
@@ -21,15 +21,22 @@ SPEC = EnvSpec({"state": (4,), "depth": (2, 3)}, (True, True, False))
 
 @dataclasses.dataclass(frozen=True)
 class ToyVecEnvFactory:
-    """`trouble` is what environment `where` of the whole does instead of its step number `when`.
+    """Factory of toy environments with an optional fault.
 
-    Where `at` names a command it does so there: at its reset, snapshot or restore, or its launch.
-    With an `episode` it is what any environment does at the second step of its episode of that
-    number, and `failures` is how many processes in a row have that trouble. With an `order` the
-    starts of environment i are those at its places i, i + `stride`, ..., and it has trouble at the
-    second step of those that are `bad`, or at their resets. The record of an episode and a snapshot
-    have `ballast` bytes more. Where `fuse` names a file, only the process that makes it has
-    the trouble at its launch.
+    By default the fault is in step number `when` of environment `where`.
+
+    Attributes:
+        trouble: kind of fault; "" for none
+        where: number of the environment, over all workers
+        when: number of the step
+        episode: if >= 0, the fault is in the second step of this episode of any environment
+        failures: number of processes in a row that have the fault
+        at: command with the fault: step, reset, snapshot, restore or launch
+        order: if given, environment i starts from the places i, i + `stride`, ... of this sequence
+        stride: see `order`
+        bad: starts of `order` with the fault, in the second step or, by `at`, the reset
+        ballast: bytes added to the record of an episode and to snapshots
+        fuse: path of a file; only the process that creates it has the fault, at its launch
     """
 
     trouble: str = ""
@@ -149,7 +156,7 @@ class ToyVecEnv:
         return EpisodeStats(name, start, int(steps), float(reward), False, "end", terms)
 
     def fail_at(self, command: str, env_ids: Sequence[int]) -> None:
-        """The trouble of environment `where`, if it is to come at this command."""
+        """Fails if environment `where` has its fault at this command."""
         factory = self._factory
         here = not factory.order and factory.where in self._names[list(env_ids)]
         if here and factory.at == command and self._restarts < factory.failures:

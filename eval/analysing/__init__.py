@@ -1,1 +1,1 @@
-"""What came of the episodes: results, rates with intervals, first causes."""
+"""Analysis of episodes: results, success rates with intervals, first causes."""

@@ -1,4 +1,4 @@
-"""Types of what reports hold, with bounds for files of unknown origin, and how they are read."""
+"""Bounded types of report entries, for files of unknown origin, and their encoding."""
 
 import math
 import operator
@@ -14,10 +14,10 @@ from tpsrl.runtime.records import Text
 
 T = TypeVar("T")
 
-_SLACK = 1e-6  # of shares, which are sums of many
-_MOST = 10_000  # entries of a list
+_SLACK = 1e-6  # rounding of shares that are sums of many terms
+_MOST = 10_000  # entries of a list or dictionary
 
-StageNumber = Annotated[int, Meta(ge=-1, le=2**53)]  # -1: of none
+StageNumber = Annotated[int, Meta(ge=-1, le=2**53)]  # -1: no stage
 Number = Annotated[float, Meta(ge=-1e300, le=1e300)]
 Fraction = Annotated[float, Meta(ge=-_SLACK, le=1 + _SLACK)]
 Change = Annotated[float, Meta(ge=-1 - _SLACK, le=1 + _SLACK)]
@@ -27,9 +27,9 @@ Maybe: TypeAlias = T | UnsetType | None  # None: not measured; unset: the key is
 
 
 def decode(value: Any, kind: type[T], where: str) -> T:
-    """As `tpsrl.runtime.records.decode`, of a part of a report.
+    """Decodes a part of a report, see `tpsrl.runtime.records.decode`.
 
-    A null margin of one result is NaN, since JSON has no word for what is not finite.
+    A null margin of a result becomes NaN: JSON cannot represent values that are not finite.
     """
     try:
         value = _with_margins(value)
@@ -39,12 +39,12 @@ def decode(value: Any, kind: type[T], where: str) -> T:
 
 
 def encode(value: Any) -> Any:
-    """The JSON types of a report; what is not finite is null."""
+    """Returns a report as JSON types; values that are not finite become null."""
     return plain(msgspec.to_builtins(value, enc_hook=operator.methodcaller("item")))
 
 
 def _with_margins(value: Any) -> Any:
-    """With NaN for the null margins of a `Cause` (which has a step) or `Margin` (which holds)."""
+    """Replaces null margins by NaN in a `Cause` (has "step") or `Margin` (has "holds")."""
     if isinstance(value, list):
         return [_with_margins(item) for item in value]
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""First causes in words: what did not hold, by how much, and when."""
+"""First causes as text: the predicate, its value and limit, and the control step."""
 
 import dataclasses
 
@@ -11,18 +11,18 @@ from tpsrl.world.state import JOINTS
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Limit:
-    """Where a predicate begins to hold: below a value, or above it."""
+    """Threshold of a predicate: it holds below the value, or above it."""
 
     value: float
     below: bool
 
 
 def cause_text(cause: Cause, thresholds: PredicateThresholds) -> str:
-    """What a cause says: "robot_at(obj_0, robot_0): 2.31 m > 2 m at step 412"."""
+    """Returns a cause as text: "robot_at(obj_0, robot_0): 2.31 m > 2 m at step 412"."""
     when, name = f"at step {cause.step}", generic(cause.predicate)
     predicate, _, terms = cause.predicate.partition("(")
     if predicate == "object_at" and terms.removesuffix(")").endswith(JOINTS):
-        predicate = "in"  # its margin is that of lying in a drawer or the fridge
+        predicate = "in"  # a place in a drawer or the fridge has the margin of `in`
     limit = _limit(predicate, thresholds)
     if cause.unit == "bool":
         return f"{name}: not so {when}"

@@ -1,4 +1,4 @@
-"""Evaluations of several agents on the same episodes, side by side."""
+"""Comparison of evaluations of several agents on the same episodes."""
 
 import collections
 import dataclasses
@@ -26,7 +26,13 @@ from tpsrl.errors import UserError
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Evaluated:
-    """An evaluation: its folder as it was given, report.json and episodes.jsonl."""
+    """An evaluation to compare.
+
+    Attributes:
+        folder: path as the user gave it
+        report: from report.json
+        results: from episodes.jsonl
+    """
 
     folder: str
     report: Report | SkillReport
@@ -34,20 +40,21 @@ class Evaluated:
 
     @property
     def subject(self) -> str:
-        """The scenario or skill that was evaluated."""
+        """Scenario or skill that was evaluated."""
         of_skill = isinstance(self.report, SkillReport)
         return (self.report.skill if of_skill else self.report.scenario) or ""
 
 
 def compare(evaluations: Sequence[Evaluated]) -> Comparison:
-    """The comparison of at least two evaluations.
+    """Compares at least two evaluations.
 
-    `dataset` is None where the numbers of episodes differ, and `num_episodes` counts those that all
-    have run. `agents` have the figures of these; `handoff_matrix` and `num_episodes` are those of
-    their own reports. `differences` are of each agent to the first.
+    The figures of `agents` are over the episodes that all evaluations have run, which
+    `num_episodes` counts; their `handoff_matrix` and `num_episodes` are taken from their own
+    reports. `dataset` is None if the numbers of episodes differ. `differences` are of each agent to
+    the first one.
 
     Raises:
-        UserError: they are not of one scenario or skill and the same episodes.
+        UserError: the evaluations differ in scenario or skill, or in their episodes.
     """
     first = evaluations[0]
     for other in evaluations[1:]:
@@ -80,7 +87,7 @@ def compare(evaluations: Sequence[Evaluated]) -> Comparison:
 
 
 def _by_id(results: Sequence[Any]) -> dict[str, Any]:
-    """Results by id; start states that were recorded in one episode are numbered."""
+    """Returns results by id; repeated ids, of start states of one episode, are numbered."""
     found: dict[str, Any] = {}
     counts = collections.Counter[str]()
     for result in results:
@@ -91,7 +98,7 @@ def _by_id(results: Sequence[Any]) -> dict[str, Any]:
 
 
 def short_names(folders: Sequence[str]) -> list[str]:
-    """The last parts of paths, as many as tell them apart."""
+    """Returns the shortest path suffixes, of equal depth, that are unique."""
     parts = [[part for part in folder.split("/") if part not in ("", ".")] for folder in folders]
     for depth in range(1, max(map(len, parts)) + 1):
         names = ["/".join(path[-depth:]) for path in parts]
@@ -121,7 +128,10 @@ def _check_same_episodes(
     twos: dict[str, Any],
     common: Sequence[str],
 ) -> None:
-    """A digest tells of all episodes together; of fewer of them, each record has to."""
+    """Checks that episodes with the same id are the same in both evaluations.
+
+    The digest covers all episodes of a run; for a subset, each record has to be compared.
+    """
     for name in common:
         one, two = ones[name], twos[name]
         if (one.layout, _goals(one)) != (two.layout, _goals(two)):

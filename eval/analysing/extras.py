@@ -1,6 +1,6 @@
-"""What a report says beside success: timeouts read both ways, clutter pushed about, blocked views.
+"""Report entries beside success: both readings of timeouts, moved clutter, blocked views.
 
-Each is None where no episode says anything of it, as in results that were written before.
+Each is None if no episode has the measurement, as in results of earlier versions.
 """
 
 import statistics
@@ -28,9 +28,9 @@ _GOES_ON = "This protocol goes on; where it would have ended is judged in passin
 
 
 def timeouts(header: ScenarioRan, results: Sequence[EpisodeResult]) -> TimeoutRates | None:
-    """Success by both readings, with intervals, and in how many episodes they part, and why.
+    """Returns success by both readings of timeouts, and the number of episodes with one, by reason.
 
-    `ignored` is None unless every episode in which a skill ran out of steps was carried on.
+    `ignored` is None unless every episode with a timeout was continued.
     """
     known = [result.timeouts for result in results if result.timeouts is not None]
     if len(known) < len(results):
@@ -50,17 +50,22 @@ def timeouts(header: ScenarioRan, results: Sequence[EpisodeResult]) -> TimeoutRa
 
 
 def solved_at_start(results: Sequence[EpisodeResult]) -> SolvedAtStart | UnsetType:
-    """The episodes whose plan is empty, and the success of the others; unset if there are none."""
+    """Returns the number of episodes with an empty plan, and the success of the others.
+
+    Unset if no plan is empty.
+    """
     others = [result.success for result in results if result.stages]
     count = len(results) - len(others)
     return SolvedAtStart(count, _rate(others) if others else None) if count else UNSET
 
 
 def clutter_moved(results: Sequence[EpisodeResult]) -> ClutterMoved | None:
-    """Objects that are no targets and ended more than 0.1 m from where they were.
+    """Summarises objects that ended more than 0.1 m from where they were.
 
-    `mean` of an episode's `objects` (mean), `none` the share of episodes without any, `targets` the
-    mean number of targets that were moved so though never in the hand.
+    Returns:
+        `mean`: moved objects per episode that are not targets, of `objects` (mean); `none`: share
+        of episodes without any; `targets`: mean number of moved targets that were never in the
+        hand.
     """
     known = [result for result in results if result.clutter_moved is not None]
     if not known:
@@ -75,7 +80,7 @@ def clutter_moved(results: Sequence[EpisodeResult]) -> ClutterMoved | None:
 
 
 def view_blocked(shares: Sequence[float | None]) -> ViewBlocked | None:
-    """The mean share of blocked looks over the `episodes` with an object in the hand."""
+    """Returns the mean share of blocked views over episodes with an object in the hand."""
     known = [share for share in shares if share is not None]
     return ViewBlocked(statistics.fmean(known), len(known)) if known else None
 

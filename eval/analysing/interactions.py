@@ -1,7 +1,7 @@
-"""How far a robot got with each object, and how far it drove for it, whoever did the driving.
+"""Progress with each object, and distance driven, independent of the skill that drives.
 
-The VER paper's NavPick and NavPickNavPlace: with them an agent that has no skill to navigate can be
-held against one that has.
+These are NavPick and NavPickNavPlace of the VER paper. They allow a comparison between agents with
+and without a navigation skill.
 """
 
 from collections.abc import Sequence
@@ -14,11 +14,11 @@ from eval.analysing.schema import Interactions, ObjectRates, Travelled
 
 
 def of_objects(results: Sequence[EpisodeResult]) -> Interactions:
-    """For the objects of a plan, in the order of their turns, and for all of them together.
+    """Returns the progress with each object, in the order of their turns, and over all objects.
 
-    `turns` counts the episodes in which the object's turn came. `nav_pick` is the share of them in
-    which the object was in the hand after any step of its turn; `nav_pick_nav_place` that in which
-    the plan's step that places it succeeded. Both have their Wilson intervals.
+    `turns` counts the episodes in which the object's turn came. `nav_pick` is the share of these in
+    which the object was in the hand after any step of its turn, `nav_pick_nav_place` the share in
+    which the plan step that places it succeeded. Both have Wilson intervals.
     """
     found: dict[int, list[tuple[bool, bool]]] = {}
     for result in results:
@@ -32,7 +32,7 @@ def of_objects(results: Sequence[EpisodeResult]) -> Interactions:
 
 
 def travelled_m(results: Sequence[EpisodeResult]) -> dict[str, Travelled]:
-    """For each skill that ran: how often it did, and the mean path of the base in metres."""
+    """Returns, by skill, the number of runs and the mean path length (m) of the base."""
     runs: dict[str, int] = {}
     metres: dict[str, float] = {}
     for stage in (stage for result in results for stage in result.stages if stage.attempts):

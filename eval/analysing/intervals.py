@@ -10,7 +10,7 @@ Z95 = 1.959963984540054  # the 0.975 quantile of the normal distribution
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rate:
-    """k successes among n trials, with an interval; all three are None where n is 0."""
+    """Share of successes with an interval; all fields are None without trials."""
 
     mean: Fraction | None
     ci_low: Fraction | None
@@ -18,10 +18,11 @@ class Rate:
 
 
 def wilson(successes: int, trials: int, z: float = Z95) -> Rate:
-    """The rate with Wilson's score interval, 95 percent by default.
+    """Returns a rate with Wilson's score interval, 95 percent by default.
 
-    With p = k / n it is (p + z^2/2n -+ z sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n) (Wilson 1927). It
-    stays inside [0, 1] and keeps its coverage near 0 and 1, where the normal interval collapses.
+    With p = k / n the interval is (p + z^2/2n -+ z sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n) (Wilson
+    1927). It stays inside [0, 1] and keeps its coverage near 0 and 1, where the normal interval
+    collapses.
 
     Raises:
         ValueError: not 0 <= successes <= trials.
@@ -33,7 +34,7 @@ def wilson(successes: int, trials: int, z: float = Z95) -> Rate:
     p, share = successes / trials, z * z / trials
     centre = (p + share / 2) / (1 + share)
     half = z / (1 + share) * math.sqrt(p * (1 - p) / trials + share / (4 * trials))
-    # At the ends the bound is exact; rounding would leave it a hair off.
+    # At 0 and 1 the bound is exact, which rounding would miss.
     low = 0.0 if successes == 0 else centre - half
     high = 1.0 if successes == trials else centre + half
     return Rate(p, low, high)

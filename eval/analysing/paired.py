@@ -1,4 +1,4 @@
-"""Two agents on the same episodes: the difference of their success rates, and how sure it is."""
+"""Two agents on the same episodes: difference of their success rates, with interval and test."""
 
 import dataclasses
 import math
@@ -9,7 +9,7 @@ from eval.analysing.intervals import Z95, wilson
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Pairs:
-    """Episodes that two agents have run, by who succeeded."""
+    """Number of episodes by which of two agents succeeded."""
 
     both: int
     only_first: int
@@ -18,13 +18,13 @@ class Pairs:
 
     @property
     def count(self) -> int:
-        """All of them."""
+        """Number of all episodes."""
         return self.both + self.only_first + self.only_second + self.neither
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Difference:
-    """A rate minus another one, with an interval; all three are None without any episode."""
+    """Difference of two rates with an interval; all fields are None without episodes."""
 
     value: float | None
     ci_low: float | None
@@ -35,7 +35,7 @@ def pairs(first: Sequence[bool], second: Sequence[bool]) -> Pairs:
     """Counts the outcomes of two agents, given in the same order of episodes.
 
     Raises:
-        ValueError: there are not as many of one as of the other.
+        ValueError: the sequences differ in length.
     """
     outcomes = list(zip(first, second, strict=True))
     return Pairs(
@@ -47,32 +47,33 @@ def pairs(first: Sequence[bool], second: Sequence[bool]) -> Pairs:
 
 
 def paired_difference(counts: Pairs, z: float = Z95) -> Difference:
-    """The second agent's rate minus the first one's, as rates on the same episodes.
+    """Returns the second agent's rate minus the first one's, as rates on the same episodes.
 
     Method 10 of Newcombe, "Improved confidence intervals for the difference between binomial
     proportions based on paired data", Statistics in Medicine 17 (1998), 2635-2650: the distances
     from each rate to its Wilson bounds are combined as the sides of a triangle, whose angle is the
-    correlation phi of the two outcomes. It stays inside [-1, 1], and does not collapse where the
-    agents never differ.
+    correlation phi of the two outcomes. The interval stays inside [-1, 1], and does not collapse if
+    the agents never differ.
     """
     return _squared_and_added(counts, _correlation(counts), z)
 
 
 def unpaired_difference(counts: Pairs, z: float = Z95) -> Difference:
-    """The same of rates that were measured on different episodes, as many for each.
+    """Returns the same difference for rates on different episodes, equally many for each agent.
 
-    Method 10 of Newcombe, "Interval estimation for the difference between independent
-    proportions: comparison of eleven methods", Statistics in Medicine 17 (1998), 873-890, which is
-    that of `paired_difference` with phi = 0.
+    Method 10 of Newcombe, "Interval estimation for the difference between independent proportions:
+    comparison of eleven methods", Statistics in Medicine 17 (1998), 873-890, which is that of
+    `paired_difference` with phi = 0.
     """
     return _squared_and_added(counts, 0.0, z)
 
 
 def mcnemar(counts: Pairs) -> float:
-    """The exact two-sided p-value of McNemar's test: are both agents equally often the better one?
+    """Returns the exact two-sided p-value of McNemar's test for equal success rates.
 
-    Among the episodes in which exactly one succeeded, each is it with probability 1/2 (McNemar,
-    Psychometrika 12 (1947), 153-157); 1 where they never differ.
+    Under the null hypothesis, each of the episodes in which exactly one agent succeeded is a
+    success of either agent with probability 1/2 (McNemar, Psychometrika 12 (1947), 153-157). 1 if
+    the agents never differ.
     """
     differ = counts.only_first + counts.only_second
     fewer = min(counts.only_first, counts.only_second)
@@ -81,7 +82,7 @@ def mcnemar(counts: Pairs) -> float:
 
 
 def _correlation(counts: Pairs) -> float:
-    """Phi of the two outcomes, with Newcombe's continuity correction where it is positive."""
+    """Returns phi of the two outcomes, with Newcombe's continuity correction if positive."""
     a, b, c, d = counts.both, counts.only_first, counts.only_second, counts.neither
     spread = (a + b) * (c + d) * (a + c) * (b + d)
     if spread == 0:
@@ -107,5 +108,5 @@ def _squared_and_added(counts: Pairs, phi: float, z: float) -> Difference:
 
 
 def _third_side(one: float, other: float, cosine: float) -> float:
-    # Rounding may leave a square of nothing a hair below zero.
+    # Rounding can make a square of zero slightly negative.
     return math.sqrt(max(one * one - 2 * cosine * one * other + other * other, 0.0))

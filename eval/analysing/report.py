@@ -1,7 +1,7 @@
-"""From the results of the episodes to their report: rates with intervals, and first causes.
+"""Report of a scenario from the results of its episodes: rates with intervals, first causes.
 
 The report is a pure function of its header and the results, so that the same seed gives the same
-report however many processes ran the episodes; times are kept elsewhere.
+report with any number of processes. Durations are in another file.
 """
 
 import itertools
@@ -31,42 +31,42 @@ from planner.execution.trace import Cause
 
 
 class HasCause(Protocol):
-    """A result that says what went wrong first, if anything did."""
+    """A result with a first cause of failure."""
 
     @property
     def first_cause(self) -> Cause | None:
-        """The cause, None on success."""
+        """First cause, None on success."""
         ...
 
 
 class HasForces(Protocol):
-    """A result with forces in newton."""
+    """A result with forces in newtons."""
 
     @property
     def force_peak_n(self) -> float:
-        """The largest of a control step."""
+        """Largest force of a control step."""
         ...
 
     @property
     def force_total_n(self) -> float:
-        """The sum over control steps."""
+        """Sum over control steps."""
         ...
 
 
 class HasStages(Protocol):
-    """A result that says how each stage of its plan ended."""
+    """A result with the outcome of each stage of its plan."""
 
     @property
     def stages(self) -> tuple[StageResult, ...]:
-        """In the order of the first plan."""
+        """Stages in the order of the first plan."""
         ...
 
 
 def summarise(header: ScenarioRan, results: Sequence[EpisodeResult]) -> Report:
-    """The report of at least one episode.
+    """Returns the report of at least one episode.
 
-    What needs skills run in isolation (`rate_isolated`, `tax` and its interval, `product_isolated`,
-    `loss`) is None here: a chain alone cannot measure it.
+    Entries that require skills run in isolation (`rate_isolated`, `tax` and its interval,
+    `product_isolated`, `loss`) are None here: a chain alone cannot measure them.
     """
     stages, links = stage_rates(results), handoffs(results)
     successes = [r.success for r in results]
@@ -94,15 +94,15 @@ def summarise(header: ScenarioRan, results: Sequence[EpisodeResult]) -> Report:
 
 
 def stage_rates(results: Sequence[HasStages]) -> list[StageRow]:
-    """For each stage of the plan: how many episodes ran it, and how many of these did it.
+    """Returns for each stage of the plan how many episodes ran it, and how many succeeded in it.
 
     `rate` is succeeded / reached with its Wilson interval, by the plan's predicates. `skill_rate`
-    is the same for `skill_succeeded`, which counts by the skill's own thresholds. The two need not
-    agree (an object 0.2 m off its goal is placed for HAB's plan, and not for its skill):
-    `only_predicates` and `only_skill` count the runs that succeeded by one of them alone.
-    `cumulative` is the share of all episodes in which this stage and every one before it handed
-    over: a stage whose timeout ends the episode may have succeeded and has not.
-    Stages of one index but with different names in different episodes are kept apart.
+    is the same for `skill_succeeded`, by the skill's own thresholds. The two may disagree (an
+    object 0.2 m off its goal is placed for HAB's plan, but not for its skill): `only_predicates`
+    and `only_skill` count the runs that succeeded by one of them alone. `cumulative` is the share
+    of all episodes in which this stage and every one before it handed over: a stage whose timeout
+    ends the episode may have succeeded, but has not handed over. Stages with the same index and
+    different names are kept apart.
     """
     groups: dict[tuple[int, str, str], list[tuple[StageResult, bool]]] = defaultdict(list)
     for result in results:
@@ -140,9 +140,10 @@ def stage_rates(results: Sequence[HasStages]) -> list[StageRow]:
 
 
 def goal_rates(results: Sequence[EpisodeResult]) -> list[GoalRow]:
-    """For each named stage goal, in the order of the plan: in how many episodes it was reached.
+    """Returns for each named stage goal, in the order of the plan, how often it was reached.
 
-    `episodes` are those whose plan has the goal; `rate` is reached / episodes, with its interval.
+    `episodes` counts those whose plan has the goal; `rate` is reached / episodes, with its
+    interval.
     """
     groups: dict[str, list[bool]] = defaultdict(list)
     for result in results:
@@ -157,10 +158,10 @@ def goal_rates(results: Sequence[EpisodeResult]) -> list[GoalRow]:
 
 
 def handoffs(results: Sequence[EpisodeResult]) -> list[HandoffRow]:
-    """For each pair of consecutive stages: how the second fared where the first had succeeded.
+    """Returns the success of each stage after the stage before it succeeded.
 
-    `n` counts the episodes in which it had and the second one was run. The interval belongs to the
-    tax, so it is None with it.
+    `n` counts the episodes in which the first stage succeeded and the second one was run. The
+    interval is that of the tax, and None like the tax.
     """
     groups: dict[tuple[int, str, str], list[bool]] = defaultdict(list)
     for result in results:
@@ -181,7 +182,7 @@ def handoffs(results: Sequence[EpisodeResult]) -> list[HandoffRow]:
 
 
 def first_causes(results: Sequence[HasCause]) -> list[CauseRow]:
-    """Failures grouped by stage, predicate and reason, the most frequent first.
+    """Groups failures by stage, predicate and reason, the most frequent first.
 
     `margin` is the median over the group.
     """
@@ -199,10 +200,10 @@ def first_causes(results: Sequence[HasCause]) -> list[CauseRow]:
 
 
 def _product(stages: Sequence[StageRow], links: Sequence[HandoffRow]) -> float | None:
-    """The first stage's rate times those after each handoff.
+    """Returns the first stage's rate times those after each handoff.
 
-    0 from the first factor that is 0; None where a factor was never measured, and unless all
-    episodes share one sequence of stages.
+    0 from the first factor that is 0; None if a factor was never measured, or unless all episodes
+    share one sequence of stages.
     """
     if [stage.index for stage in stages] != list(range(len(stages))):
         return None
@@ -216,13 +217,13 @@ def _product(stages: Sequence[StageRow], links: Sequence[HandoffRow]) -> float |
 
 
 def forces(results: Sequence[HasForces]) -> Forces:
-    """The forces of at least one run."""
+    """Summarises the forces of at least one run."""
     peaks, totals = [r.force_peak_n for r in results], [r.force_total_n for r in results]
     return Forces(spread(peaks), spread(totals))
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """Mean, median, 90th percentile (nearest rank) and largest of at least one value."""
+    """Returns mean, median, 90th percentile (nearest rank) and maximum of at least one value."""
     ordered = sorted(values)
     rank = -(-9 * len(ordered) // 10) - 1
     middle = statistics.median(ordered)

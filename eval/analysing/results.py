@@ -1,4 +1,4 @@
-"""What an evaluation keeps of an episode."""
+"""Results of evaluated episodes, as stored in episodes.jsonl."""
 
 import dataclasses
 import itertools
@@ -15,12 +15,23 @@ from tpsrl.runtime.records import Count, FilePath, Text
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StageResult:
-    """One step of the first plan, by its last execution.
+    """Outcome of one step of the first plan, from its last execution.
 
-    `succeeded` says that the plan's effects held after it, `skill_success` that the skill met its
-    own, narrower thresholds; `ended_by` is "" where it was never run. `steps` of all executions.
-    `purpose` is the predicate of what the step is for; the others are as in
-    `planner.execution.trace.Trace.outcomes`.
+    Attributes:
+        name: of the step
+        skill: that carried it out
+        reached: whether it ever ran
+        succeeded: whether the plan's effects held after it
+        skill_success: whether the skill met its own, narrower thresholds
+        ended_by: reason of the end, "" if it never ran
+        attempts: number of executions
+        steps: control steps of all executions
+        purpose: predicate that the step is to make true
+        turn: number of the object that the step is for, counted from 1; 0: none
+        in_hand: whether that object was in the hand in any execution
+        travelled_m: path length of the base in all executions
+        handed_over: whether the effects still held at the next handoff and the episode went on;
+            None in results of earlier versions
     """
 
     name: Text
@@ -39,13 +50,13 @@ class StageResult:
 
     @property
     def passed(self) -> bool:
-        """Whether the plan came through it; by `succeeded` in results that do not say more."""
+        """Whether the step handed over; `succeeded` in results of earlier versions."""
         return self.succeeded if self.handed_over is None else self.handed_over
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Reading:
-    """How an episode ended by one reading of timeouts."""
+    """End of an episode by one reading of timeouts."""
 
     success: bool
     ended_by: Text
@@ -55,10 +66,12 @@ class Reading:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Timeouts:
-    """An episode that ends where a skill first runs out of steps, and the same with that ignored.
+    """Both readings of timeouts for one episode.
 
-    `first` says where that was, None where it never happened: then both are the same. `ignored` is
-    None where the episode was not carried on.
+    Attributes:
+        first: where a skill first ran out of steps; None: never, and both readings are equal
+        ending: the episode ends there
+        ignored: the timeout is ignored; None if the episode was not continued
     """
 
     first: Cause | None
@@ -68,16 +81,32 @@ class Timeouts:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EpisodeResult:
-    """One evaluated episode.
+    """Result of one evaluated episode. Entries that were not measured are None.
 
-    `goals` are the atoms of the scenario's goal, of which `goals_met` hold at the end.
-    `stage_goals` says of each named stage goal whether it was reached, by the protocol's rule.
-    Forces in newton: the largest of a control step, and the sum over control steps.
-    `clutter_moved` of `clutter` objects that are no targets ended more than 0.1 m from where they
-    were at the start, and `targets_moved` targets that were never in the hand. `view_blocked` is
-    the share of the looks, with an object in the hand, in which it hid what is ahead
-    (`eval.running.view`). `cause_text` is the first cause in words, `set_up_by` the skill that had
-    set the failed one up to fail (`eval.handoffs.blame`). What was not measured is None.
+    Attributes:
+        id: of the episode
+        layout: of its apartment
+        success: whether the episode counts as a success by the protocol
+        ended_by: reason of the end
+        steps: control steps
+        plans: number of plans
+        goals: number of placements in the scenario's goal
+        goals_met: number of these that hold at the end
+        stages: outcome of each step of the first plan
+        first_cause: of the failure; None on success
+        force_peak_n: largest force of a control step (N)
+        force_total_n: sum over control steps (N)
+        stage_goals: whether each named stage goal was reached, by the protocol's rule
+        video: path of the video, relative to the output folder
+        timeouts: both readings of timeouts
+        clutter_moved: number of objects that are not targets and ended more than 0.1 m from their
+            start
+        clutter: number of objects that are not targets
+        targets_moved: number of targets moved by more than 0.1 m that were never in the hand
+        view_blocked: share of views, with an object in the hand, that it blocked
+            (`eval.running.view`)
+        cause_text: first cause as text
+        set_up_by: skill that caused the failure of another one (`eval.handoffs.blame`)
     """
 
     id: Text
@@ -104,12 +133,12 @@ class EpisodeResult:
 
     @property
     def steps_run(self) -> int:
-        """The control steps that were made, those after a timeout too."""
+        """Number of control steps that were run, including those after a timeout."""
         ignored = None if self.timeouts is None else self.timeouts.ignored
         return self.steps if ignored is None else max(self.steps, ignored.steps)
 
     def to_json(self) -> dict[str, Any]:
-        """The record as JSON types; a margin that is not finite is null."""
+        """Returns the record as JSON types; a margin that is not finite is null."""
         cause, timeouts = (
             self.first_cause,
             self.timeouts and plain(dataclasses.asdict(self.timeouts)),
@@ -126,9 +155,15 @@ def from_trace(
     stage_rule: str = "ever",
     view_blocked: float | None = None,
 ) -> EpisodeResult:
-    """What is kept of a trace; `stage_rule` is as in `eval.protocols.Protocol`.
+    """Returns the result of an episode from its trace.
 
-    Only placements count as goals, not that the hand is empty or a drawer closed again.
+    Only placements count as goals, and not an empty hand or a drawer that is closed again.
+
+    Args:
+        trace: of the episode
+        video: path of the video, relative to the output folder
+        stage_rule: see `eval.protocols.Protocol`
+        view_blocked: see `EpisodeResult`
     """
     placed, moved = _placed(trace), trace.moved
     outcomes = [{k: v for k, v in o.items() if k != "index"} for o in trace.outcomes()]
@@ -171,9 +206,9 @@ def _reading(trace: Trace) -> Reading:
 
 
 def reached_goals(trace: Trace, stage_rule: str) -> dict[str, bool]:
-    """Which stage goals an episode reached, by the rule "ever", "cumulative" or "subtask".
+    """Returns which stage goals an episode reached, by the rule "ever", "cumulative" or "subtask".
 
-    By the last one the goals are the steps of the first plan themselves.
+    By "subtask" the stage goals are the steps of the first plan.
     """
     if stage_rule == "ever":
         return {name: mark.first is not None for name, mark in trace.stage_goals.items()}
@@ -187,14 +222,14 @@ def reached_goals(trace: Trace, stage_rule: str) -> dict[str, bool]:
 
 
 def generic(predicate: str) -> str:
-    """A predicate without the names that differ between episodes: "holding(obj_0, robot_0)".
+    """Returns a predicate without names that differ between episodes: "holding(obj_0, robot_0)".
 
-    Clutter has no numbers either: which of it is where differs, too.
+    Numbers of clutter are removed, because clutter differs between episodes, too.
     """
     short = re.sub(r"\w+", lambda word: short_name(word.group()), predicate)
     return re.sub(r"\bclutter_\d+", "clutter", short)
 
 
 def _end_as_cause(trace: Trace) -> Cause:
-    """Where everything came out right and yet the episode failed, its end is the cause."""
+    """Returns the end of an episode as the cause, if it failed without any other cause."""
     return Cause(-1, "", "", "stop", -1.0, "bool", trace.ended_by, trace.steps)

@@ -1,8 +1,8 @@
-"""The keys of report.json as types, in the order of the file.
+"""Types of the keys of report.json, in the order of the file.
 
-A key whose default is `UNSET` is left out of files that do not have it, and None is null: not
-measured. Reading a file of an earlier version is decoding these types, with their defaults for what
-it lacks. docs/architecture.md and docs/handoffs.md explain the keys.
+A key with the default `UNSET` is left out of files that do not have it; None is null: not measured.
+Files of earlier versions are decoded with the same types, with defaults for keys that they lack.
+docs/architecture.md and docs/handoffs.md explain the keys.
 """
 
 from typing import Annotated, Any, Literal
@@ -26,7 +26,7 @@ class ReportedPolicy(Struct, frozen=True):
 
 
 class Ran(Struct, frozen=True, kw_only=True):
-    """What was run, in the reports of scenarios, skills and several of either."""
+    """Description of a run, in the reports of scenarios, skills and several of either."""
 
     scenario: Text | UnsetType = UNSET
     skill: Text | UnsetType = UNSET
@@ -47,7 +47,7 @@ class Ran(Struct, frozen=True, kw_only=True):
 
 
 class ScenarioRan(Ran, frozen=True, kw_only=True):
-    """What was run of a scenario."""
+    """Description of a run of a scenario."""
 
     stage_rule: Literal["ever", "cumulative", "subtask"]
     replan: bool
@@ -60,7 +60,7 @@ class ScenarioRan(Ran, frozen=True, kw_only=True):
 
 
 class SkillRan(Ran, frozen=True, kw_only=True):
-    """What was run of a skill by itself."""
+    """Description of a run of a skill in isolation."""
 
     num_objects: Count | None = None
     starts: Text | None = None
@@ -69,7 +69,7 @@ class SkillRan(Ran, frozen=True, kw_only=True):
 
 
 class Spread(Struct, frozen=True):
-    """Mean, median, 90th percentile (nearest rank) and largest of one value an episode."""
+    """Mean, median, 90th percentile (nearest rank) and maximum of one value per episode."""
 
     mean: Number
     median: Number
@@ -78,7 +78,7 @@ class Spread(Struct, frozen=True):
 
 
 class Forces(Struct, frozen=True):
-    """Forces in newton: the largest of a control step, and the sum over a run."""
+    """Forces in newtons: the largest of a control step, and the sum over a run."""
 
     peak_n: Spread
     total_n: Spread
@@ -118,7 +118,7 @@ class ViewBlocked(Struct, frozen=True):
 
 
 class CauseRow(Struct, frozen=True):
-    """A first cause of failure, and how many episodes had it; `margin` is their median."""
+    """A first cause of failure, with the number of episodes and the median margin."""
 
     stage: StageNumber
     name: Text
@@ -181,7 +181,7 @@ class HandoffRow(Struct, frozen=True, kw_only=True):
 
 
 class ErrorBin(Struct, frozen=True):
-    """Success of the handoffs whose error is from `low` to `high`."""
+    """Success of the handoffs with an error between `low` and `high`."""
 
     low: Number
     high: Number | None
@@ -190,7 +190,7 @@ class ErrorBin(Struct, frozen=True):
 
 
 class ErrorRow(Struct, frozen=True):
-    """How success after a handoff goes with one error of the state there."""
+    """Relation of one error dimension of the state at a handoff to success after it."""
 
     dimension: Text
     unit: Text
@@ -218,7 +218,7 @@ class MatrixRow(Struct, frozen=True, kw_only=True):
 
 
 class LossPart(Struct, frozen=True, kw_only=True):
-    """A part of the loss, of a stage or of what comes after all of them (None)."""
+    """A part of the loss, by stage; `stage` is None for losses after the last one."""
 
     kind: Text
     stage: StageNumber | None
@@ -242,7 +242,7 @@ class Propagation(Struct, frozen=True, kw_only=True):
 
 
 class ObjectRates(Struct, frozen=True, kw_only=True):
-    """See `eval.analysing.interactions.of_objects`; without `object` it is of all together."""
+    """See `eval.analysing.interactions.of_objects`; without `object`, over all objects."""
 
     object: Count | UnsetType = UNSET
     turns: Count
@@ -251,21 +251,30 @@ class ObjectRates(Struct, frozen=True, kw_only=True):
 
 
 class Interactions(Struct, frozen=True):
-    """How far the robot got with each object."""
+    """Progress of the robot with each object."""
 
     objects: Items[ObjectRates]
     all: ObjectRates
 
 
 class Travelled(Struct, frozen=True):
-    """How often a skill ran, and the mean path of the base in metres."""
+    """Number of runs of a skill, and the mean path length of the base in metres."""
 
     runs: Count
     mean: Number
 
 
 class AnalysisSize(Struct, frozen=True, kw_only=True):
-    """How much was run for a handoff analysis; `canonical` says what repairs do."""
+    """Size of a handoff analysis.
+
+    Attributes:
+        episodes: number of analysed episodes
+        repaired: number of episodes in which all coalitions were run, by kind of repair
+        steps: control steps of all studies
+        repair_steps: control steps of repaired continuations
+        budget: of control steps for repaired continuations
+        canonical: description of the repairs
+    """
 
     episodes: Count
     repaired: ByName[Count] = field(default_factory=dict)
@@ -276,7 +285,7 @@ class AnalysisSize(Struct, frozen=True, kw_only=True):
 
 
 class FlowNode(Struct, frozen=True):
-    """A cause, stage or end, and the share of all episodes that run through it."""
+    """A cause, stage or end, and the share of all episodes that pass through it."""
 
     id: Text
     kind: Literal["cause", "stage", "end"]
@@ -285,7 +294,7 @@ class FlowNode(Struct, frozen=True):
 
 
 class FlowEdge(Struct, frozen=True, kw_only=True):
-    """The share of all episodes that run from one node to another."""
+    """Share of all episodes that pass from one node to another."""
 
     from_: Text = field(name="from")
     to: Text
@@ -331,7 +340,7 @@ class RepairRow(Struct, frozen=True, kw_only=True):
 
 
 class BlameRow(Struct, frozen=True):
-    """How many episodes a skill failed, and which one had set it up (None: itself)."""
+    """Failed episodes by failing skill, and the skill that set it up to fail (None: itself)."""
 
     skill: Text
     set_up_by: Text | None
@@ -339,7 +348,7 @@ class BlameRow(Struct, frozen=True):
 
 
 class Clip(Struct, frozen=True):
-    """A film of a failure; `text` is its first cause with its figures."""
+    """A clip of a failure; `text` is its first cause with figures."""
 
     episode: Text
     video: FilePath
@@ -348,7 +357,7 @@ class Clip(Struct, frozen=True):
 
 
 class ReelGroup(Struct, frozen=True):
-    """Clips of one cause, and how many episodes had it."""
+    """Clips of one cause, and the number of episodes with it."""
 
     cause: Text
     count: Count
@@ -356,14 +365,14 @@ class ReelGroup(Struct, frozen=True):
 
 
 class LostEpisode(Struct, frozen=True):
-    """An episode whose home was lost in its midst, and of what; no rate counts it."""
+    """An episode that lost its home, and the cause; it is not part of any rate."""
 
     episode: Text
     cause: Text
 
 
 class Report(ScenarioRan, frozen=True, kw_only=True):
-    """The report of a scenario."""
+    """Report of a scenario."""
 
     num_episodes: Count
     lost: Items[LostEpisode] | UnsetType = UNSET
@@ -394,7 +403,10 @@ class Report(ScenarioRan, frozen=True, kw_only=True):
 
 
 class SkillPart(Struct, frozen=True):
-    """In how many runs a part of success held at the end, and what the others lacked."""
+    """A condition of success of a skill: the number of runs in which it held at the end.
+
+    `median_lacking` is the median margin of the other runs.
+    """
 
     name: Text
     unit: Text
@@ -404,14 +416,14 @@ class SkillPart(Struct, frozen=True):
 
 
 class MeanInterval(Struct, frozen=True):
-    """The ends of a mean's 95 percent interval."""
+    """Bounds of the 95 percent interval of a mean."""
 
     ci_low: Number
     ci_high: Number
 
 
 class SkillReport(SkillRan, frozen=True, kw_only=True):
-    """The report of a skill by itself."""
+    """Report of a skill in isolation."""
 
     num_episodes: Count
     lost: Items[LostEpisode] | UnsetType = UNSET
@@ -428,7 +440,7 @@ class SkillReport(SkillRan, frozen=True, kw_only=True):
 
 
 class IndexRow(Struct, frozen=True, kw_only=True):
-    """One of several evaluations, of a scenario or of a skill (`eval.reporting.index`)."""
+    """One evaluation of several, of a scenario or of a skill (`eval.reporting.index`)."""
 
     name: Text
     folder: Text
@@ -450,14 +462,14 @@ class IndexRow(Struct, frozen=True, kw_only=True):
 
 
 class Index(Ran, frozen=True, kw_only=True):
-    """The report of several evaluations."""
+    """Report of several evaluations."""
 
     runs: Annotated[Items[IndexRow], Meta(min_length=1)]
     num_episodes: Count
 
 
 class ComparedAgent(Struct, frozen=True, kw_only=True):
-    """An evaluation in a comparison: parts of its report, and figures of the common episodes."""
+    """One evaluation of a comparison: parts of its report, figures of the common episodes."""
 
     name: Text
     folder: Text
@@ -479,7 +491,7 @@ class ComparedAgent(Struct, frozen=True, kw_only=True):
 
 
 class AgentDifference(Struct, frozen=True):
-    """An agent against the first one (`eval.analysing.paired`)."""
+    """Difference of an agent to the first one (`eval.analysing.paired`)."""
 
     name: Text
     against: Text
@@ -496,7 +508,7 @@ class AgentDifference(Struct, frozen=True):
 
 
 class ComparedOutcome(Struct, frozen=True):
-    """How an episode ended for one of the agents."""
+    """Outcome of an episode for one of the agents."""
 
     success: bool
     steps: Count
@@ -507,14 +519,14 @@ class ComparedOutcome(Struct, frozen=True):
 
 
 class DifferingEpisode(Struct, frozen=True):
-    """An episode in which the agents differ; `outcomes` are in the order of the agents."""
+    """An episode with different success; `outcomes` in the order of the agents."""
 
     id: Text
     outcomes: Items[ComparedOutcome]
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
-    """The report of several agents on the same episodes of a scenario, or of a skill."""
+    """Report of several agents on the same episodes of a scenario or skill."""
 
     scenario: Text | UnsetType = UNSET
     skill: Text | UnsetType = UNSET

@@ -1,4 +1,4 @@
-"""What an evaluation keeps of a skill that was run by itself."""
+"""Results of skills run in isolation, as stored in episodes.jsonl."""
 
 import dataclasses
 import math
@@ -15,13 +15,23 @@ from tpsrl.runtime.records import Count, FilePath, Text
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SkillResult:
-    """One evaluated run of a skill.
+    """Result of one evaluated run of a skill.
 
-    `ended_by` is "success", "timeout", "skill_stop" where a policy gave up that has no stop to
-    call, or one of `Skill.failures`. `parts` are the parts of success at the end, by
-    name, `reward` is the sum over the run, `path` the metrics of `skills.core.path_metrics` where
-    the skill is to drive somewhere, `view_blocked` as in `EpisodeResult`. Forces in newton:
-    the largest of a control step, and the sum over the run.
+    Attributes:
+        id: of the start state's episode
+        layout: of its apartment
+        success: by the skill's thresholds
+        ended_by: "success", "timeout", "skill_stop" (a policy without a stop action gave up) or one
+            of `Skill.failures`
+        steps: control steps
+        reward: sum over the run
+        parts: conditions of success at the end, by name
+        first_cause: of the failure; None on success
+        force_peak_n: largest force of a control step (N)
+        force_total_n: sum over the run (N)
+        path: metrics of `skills.core.path_metrics`, for skills that drive to a place
+        video: path of the video, relative to the output folder
+        view_blocked: see `eval.analysing.results.EpisodeResult`
     """
 
     id: Text
@@ -40,11 +50,11 @@ class SkillResult:
 
     @property
     def steps_run(self) -> int:
-        """The control steps that were made."""
+        """Number of control steps that were run."""
         return self.steps
 
     def to_json(self) -> dict[str, Any]:
-        """The record as JSON types; a margin that is not finite is null."""
+        """Returns the record as JSON types; a margin that is not finite is null."""
         record = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         parts = {name: dataclasses.asdict(margin) for name, margin in self.parts.items()}
         cause = self.first_cause
@@ -52,13 +62,16 @@ class SkillResult:
 
 
 def cause_of(skill: str, parts: dict[str, Margin], ended_by: str, steps: int) -> Cause:
-    """The first part of success that was missing, with why the run ended."""
+    """Returns the first condition of success that did not hold, with the reason of the end."""
     name, margin = lacking(parts)
     return Cause(0, skill, skill, name, margin.margin, margin.unit, ended_by, steps)
 
 
 def parts(results: Sequence[SkillResult]) -> list[SkillPart]:
-    """For each part of success: in how many runs it held at the end, and what the others lacked."""
+    """Returns for each condition of success in how many runs it held at the end.
+
+    `median_lacking` is the median of the finite margins in the other runs.
+    """
     rows = []
     for name in dict.fromkeys(name for result in results for name in result.parts):
         margins = [result.parts[name] for result in results if name in result.parts]
@@ -70,6 +83,6 @@ def parts(results: Sequence[SkillResult]) -> list[SkillPart]:
 
 
 def lacking(parts: dict[str, Margin]) -> tuple[str, Margin]:
-    """The first part that does not hold, else the first one."""
+    """Returns the first condition that does not hold, or the first one if all hold."""
     missing = [(name, margin) for name, margin in parts.items() if not margin.holds]
     return (missing or list(parts.items()))[0]

@@ -1,1 +1,1 @@
-"""Handoff analysis: where a chain of skills breaks, why, and what would mend it."""
+"""Handoff analysis: where a chain of skills breaks, why, and which repairs would help."""

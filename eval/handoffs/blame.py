@@ -1,4 +1,4 @@
-"""Whom to blame: the skill that failed, or the one that set it up to fail."""
+"""Attribution of failures to the skill that failed or to an earlier one that set it up to fail."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -8,23 +8,25 @@ import numpy as np
 from eval.analysing.schema import BlameRow
 from eval.handoffs.study import StudyRecord
 
-_FAR = 3.0  # robust standard deviations from what precedes success
-_LEAST = {"distance": 0.1, "heading": 0.1, "arm_rest": 0.05, "slip": 0.02}  # m or rad that count
-_LEAST_SHARE = 0.1  # of the other dimensions
-# The predicate that comes about where such an error has its origin; others: in the step before.
+_FAR = 3.0  # robust standard deviations above the median before success
+# The smallest relevant errors (m or rad).
+_LEAST = {"distance": 0.1, "heading": 0.1, "arm_rest": 0.05, "slip": 0.02}
+_LEAST_SHARE = 0.1  # the same for other dimensions
+# Effect of the step in which such an error originates; other errors: the step before.
 _MADE_BY = {"slip": "holding", "view_blocked": "holding", "articulation": "opened"}
-_ENOUGH = 8  # handoffs that went well, to know what is usual
-_TO_SIGMA = 1.4826  # of the median absolute deviation of a normal distribution
+_ENOUGH = 8  # successful handoffs needed for an estimate of usual errors
+_TO_SIGMA = 1.4826  # standard deviation over median absolute deviation, normal distribution
 
 
 def set_up_by(studies: Sequence[StudyRecord]) -> list[str | None]:
-    """For each episode the skill that set the failed one up to fail, None where there is none.
+    """Returns for each episode the skill that set the failed one up to fail, None if there is none.
 
-    A failed step was set up where it succeeds from a repaired state, and one of the errors of the
-    state in which it began lies far beyond those from which the same handoff went well: over three
-    robust standard deviations (by the median absolute deviation; Iglewicz and Hoaglin, "How to
-    detect and handle outliers", 1993) above their median. What lies in the hand goes back to the
-    skill that took it, an articulation to the one that opened, everything else to the step before.
+    A failed step was set up to fail if it succeeds from a repaired state, and if an error of the
+    state in which it began is far outside the usual: more than three robust standard deviations (by
+    the median absolute deviation; Iglewicz and Hoaglin, "How to detect and handle outliers", 1993)
+    above the median over the same handoffs that went well. Errors of the held object are attributed
+    to the skill that picked it, those of an articulation to the skill that opened it, and all
+    others to the step before.
     """
     usual: dict[tuple[str, str, str], list[float]] = defaultdict(list)
     for study in studies:
@@ -37,7 +39,7 @@ def set_up_by(studies: Sequence[StudyRecord]) -> list[str | None]:
 
 
 def broken_at(study: StudyRecord) -> int | None:
-    """The first step that did not hand over, None where all did."""
+    """Returns the index of the first step that did not hand over, None if all did."""
     done = [stage["handed_over"] for stage in study["stages"]]
     return done.index(False) if False in done else None
 
@@ -65,14 +67,14 @@ def _culprit(study: StudyRecord, usual: Mapping[tuple[str, str, str], list[float
 
 
 def _excess(value: float, known: Sequence[float], least: float) -> float:
-    """How far a value is above what is usual, in what counts as far."""
+    """Returns the excess over the median, relative to the larger of `_FAR` spreads and `least`."""
     median = float(np.median(known))
     spread = _TO_SIGMA * float(np.median(np.abs(np.asarray(known) - median)))
     return (value - median) / max(_FAR * spread, least)
 
 
 def blamed(studies: Sequence[StudyRecord], culprits: Sequence[str | None]) -> list[BlameRow]:
-    """The failed episodes by the skill that failed and the one that set it up, most first."""
+    """Counts failed episodes by failed skill and skill that set it up, the most frequent first."""
     counts: Counter[tuple[str, str | None]] = Counter()
     for study, culprit in zip(studies, culprits, strict=True):
         index = broken_at(study)

@@ -1,4 +1,4 @@
-"""What a handoff analysis runs: whose repairs are told apart, and how many continuations fit."""
+"""Design of a handoff analysis: separately repaired handoffs, and repairs within the budget."""
 
 import itertools
 import math
@@ -10,15 +10,15 @@ from eval.analysing.results import EpisodeResult
 from eval.handoffs.repairs import END, KINDS, Handoff, Kind
 from eval.handoffs.study import OTHERS, Players
 
-_RUNS_OF_A_FAILURE = 3  # about so many continuations differ by the effects that are granted
+_RUNS_OF_A_FAILURE = 3  # estimated number of different continuations by granted effects
 
 
 def choose_players(results: Sequence[EpisodeResult], most: int) -> Players:
-    """At most so many players of each kind: types of handoffs, the rest of them together.
+    """Chooses at most `most` players of each kind: types of handoffs, with the rest as one player.
 
-    Those come first after which chains broke most often. By `state` that is a failure of the step
-    after the handoff, by `effect` of the one before it; where every step was done and the goal was
-    lost all the same, it is the last one.
+    Types are ranked by the number of chains that broke there. For the kind `state` this is a
+    failure of the step after the handoff, for `effect` of the step before it. If every step handed
+    over and the goal was missed nevertheless, it is the last handoff.
     """
     return Players({kind: _players(kind, results, most) for kind in KINDS})
 
@@ -40,21 +40,26 @@ def _players(kind: Kind, results: Sequence[EpisodeResult], most: int) -> tuple[H
                 counts[types[index]] += 1
         elif kind == "effect" and types and not result.success:
             counts[types[-1]] += 1
-    ranked = [handoff for handoff, _ in counts.most_common()]  # ties: as they come in the plan
+    ranked = [handoff for handoff, _ in counts.most_common()]  # ties: in the order of the plan
     return tuple(ranked) if len(ranked) <= most else (*ranked[: most - 1], OTHERS)
 
 
 def choose_coalitions(
     results: Sequence[EpisodeResult], players: Players, budget: int
 ) -> list[dict[str, list[int]]]:
-    """By episode and kind the coalitions to run, within about so many control steps.
+    """Chooses the coalitions to run, by episode and kind, within a budget of control steps.
 
-    An effect can be granted only where an episode has failed, and coalitions that agree on what was
-    lacking there are one run: these are few, and all are run in as many episodes as that lasts for.
-    A state can be repaired in every episode: half of what is left goes to repairing each player
-    alone, and all together, in as many episodes as that lasts for, the other half to all other
-    coalitions in the first of these. An episode is taken to cost as many steps as it had itself,
-    one that failed as many as successes have in the median: repaired, it may go on as long.
+    Effects can be granted only in failed episodes, and coalitions that agree on the missing effects
+    share one continuation. These are few: all coalitions are run, in as many episodes as the budget
+    allows. States can be repaired in every episode: half of the remaining budget goes to repairs of
+    each player alone and of all together, the other half to all other coalitions in the first of
+    the same episodes. An episode is assumed to cost its own control steps, and a failed one at
+    least the median of successful ones, because it may go on that long when repaired.
+
+    Args:
+        results: of the episodes
+        players: by kind
+        budget: control steps of repaired continuations
     """
     sizes = {kind: len(players.of[kind]) for kind in KINDS}
     effects = list(range(1, 2 ** sizes["effect"]))
@@ -73,12 +78,12 @@ def choose_coalitions(
     for number in range(len(results)):
         states = alone if number < singles else []
         states = sorted([*alone, *others]) if number < whole else states
-        # An episode that succeeded is asked too: it costs nothing, and counts as one that was run.
+        # Successful episodes are included: they cost nothing, and count as run.
         found.append({"effect": effects if number < granted else [], "state": states})
     return found
 
 
 def _affordable(steps: Sequence[int], runs: int, budget: int) -> int:
-    """How many episodes of so many steps, from the first, can be run so often."""
+    """Returns how many episodes, from the first, can be run `runs` times each."""
     spent = itertools.accumulate(runs * count for count in steps)
     return sum(total <= budget for total in spent) if budget > 0 else 0

@@ -1,4 +1,4 @@
-"""How far the state at a handoff is from the one that the next skill would like best."""
+"""Errors of the state at a handoff, compared with the state that suits the next skill best."""
 
 import math
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ UNITS = {
     "articulation": "of its way",
     "view_blocked": "share",
 }
-_NEAR_M = 0.4  # as `eval.running.view`: what is nearer hides what is ahead
+_NEAR_M = 0.4  # as in `eval.running.view`: nearer surfaces block the view
 _SIDE, _DEPTH_M = 64, 10.0
 
 
@@ -33,18 +33,23 @@ def handoff_errors(
     goal: SkillGoal,
     opened: Mapping[str, float],
 ) -> dict[str, float]:
-    """The errors of a world of batch one at a handoff, those that mean something there.
+    """Returns the errors of a world of batch one at a handoff, as far as they are defined there.
 
     Args:
-        goal: what the next skill is about
-        opened: how far open (rad, m) the doors and drawers should be that the plan has opened
+        simulator: of the home
+        env_id: of the home
+        episode: that is run
+        world: state of the home
+        goal: of the next skill
+        opened: expected opening (rad, m) of the doors and drawers that the plan has opened
 
     Returns:
-        "distance" (m, over the floor) and "heading" (rad) from the base to what the skill is about;
-        "arm_rest" (m) from the cup to its resting place; with an object in the hand "slip" (m), how
-        far its centre is from where it is when it hangs centred from the cup, and "view_blocked",
-        the share of the head camera's picture that is nearer than 0.4 m; "articulation", the
-        largest shortfall of the opened joints, as a share of their way.
+        "distance" (m, along the floor) and "heading" (rad) from the base to the target of the
+        skill; "arm_rest" (m) from the cup to its resting place; with an object in the hand "slip"
+        (m), the offset of its centre from where it is when it hangs centred from the cup, and
+        "view_blocked", the share of the head camera's image that is nearer than 0.4 m;
+        "articulation", the largest shortfall of the opened joints, as a share of their expected
+        opening.
     """
     errors = {"arm_rest": float(rest_distance(world.base, world.ee_pos)[0])}
     position = goal.position
@@ -72,7 +77,10 @@ def handoff_errors(
 
 
 def _slip(episode: Episode, world: WorldState, held: int) -> float:
-    """How far the centre of what is held is from the cup's axis at half its height (m)."""
+    """Returns the offset (m) of a held object's centre from its ideal position.
+
+    The ideal position is on the cup's axis, at half the height of the object.
+    """
     kind = object_kind(episode.objects[held].name)
     axis = quat_matrix(world.ee_quat[0])[:, 0]
     wanted = world.ee_pos[0] + axis * kind.half[2]

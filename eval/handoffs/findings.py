@@ -1,11 +1,11 @@
-"""What holds a scenario back, in three sentences."""
+"""The three main findings of a report with a handoff analysis, as sentences."""
 
 from eval.analysing.schema import Report
 from eval.reporting import words
 
 
 def findings(report: Report) -> list[str]:
-    """Three sentences on a report with a handoff analysis: the loss, its cause, the best repair."""
+    """Returns three sentences on a report with a handoff analysis: loss, cause, best repair."""
     return [_loss(report), _cause(report), _repair(report)]
 
 

@@ -1,4 +1,4 @@
-"""How failure flows: from causes through the step at which the chain broke to the end."""
+"""Flow of failures: from first causes through the failed step to the end of the episode."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,12 +13,12 @@ FAILED, SUCCEEDED = "end:failed", "end:succeeded"
 
 
 def flow(results: Sequence[EpisodeResult]) -> Any:
-    """A `networkx.DiGraph` over all episodes.
+    """Returns a `networkx.DiGraph` over all episodes.
 
-    Nodes have "kind" ("cause", "stage" or "end"), "label" and "share" of all episodes, edges
-    "share". A failure flows from its cause (what was lacking, or the skill that set the failed one
-    up) to the step at which it came about and to "end:failed"; the rest from "start" to
-    "end:succeeded".
+    Nodes have "kind" ("cause", "stage" or "end"), "label" and "share" of all episodes; edges have
+    "share". A failure flows from its cause (the missing predicate, or the skill that set the failed
+    one up) to the step in which it happened and to "end:failed"; other episodes flow from "start"
+    to "end:succeeded".
     """
     import networkx as nx
 
@@ -53,13 +53,13 @@ def flow(results: Sequence[EpisodeResult]) -> Any:
 
 
 def of_cause(cause: Cause, set_up_by: str | None) -> tuple[str, str, str]:
-    """The node that a first cause flows from: its id, what was lacking, and why."""
+    """Returns the node of a first cause: its id, the missing predicate, and the reason."""
     what, by = generic(cause.predicate), f"set up by {set_up_by}" if set_up_by else cause.reason
     return f"cause:{cause.skill}:{what}:{by}", what, by
 
 
 def as_rows(graph: Any) -> Flow:
-    """Nodes and edges, the largest share first."""
+    """Returns nodes and edges, the largest share first."""
     nodes = [FlowNode(id=name, **data) for name, data in graph.nodes(data=True)]
     edges = [FlowEdge(from_=a, to=b, **data) for a, b, data in graph.edges(data=True)]
     return Flow(
@@ -69,7 +69,7 @@ def as_rows(graph: Any) -> Flow:
 
 
 def write_graphml(graph: Any, path: Path) -> None:
-    """The graph for other programs.
+    """Writes the graph in the GraphML format, for other programs.
 
     Raises:
         UserError: the file cannot be written.

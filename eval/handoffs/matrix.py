@@ -1,4 +1,4 @@
-"""The handoff matrix: how a skill fares after another one, beside how it fares by itself."""
+"""Handoff matrix: success of a skill after another one, compared with success in isolation."""
 
 import dataclasses
 import itertools
@@ -18,15 +18,15 @@ from eval.handoffs.statistics import clustered, holm, sign_flip
 Taxed = TypeVar("Taxed", HandoffRow, MatrixRow)
 
 _BINS = 4
-_LEAST = 8  # values that are worth being told apart by bins
+_LEAST = 8  # values needed for more than one bin
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HandoffSeen:
-    """One handoff of one episode, the step before having handed over."""
+    """One handoff in one episode, after a step that handed over."""
 
     study: int
-    index: int  # of the step that took over
+    index: int  # of the second step
     before: str  # names of the two steps
     after: str
     skills: tuple[str, str]
@@ -36,7 +36,7 @@ class HandoffSeen:
 
 
 def seen(studies: Sequence[Mapping[str, Any]]) -> Iterator[HandoffSeen]:
-    """Every handoff of the studies."""
+    """Yields every handoff of the studies."""
     for number, study in enumerate(studies):
         stages = study["stages"]
         for index in range(1, len(stages)):
@@ -49,11 +49,11 @@ def seen(studies: Sequence[Mapping[str, Any]]) -> Iterator[HandoffSeen]:
 
 
 def by_step(studies: Sequence[Mapping[str, Any]]) -> list[HandoffRow]:
-    """For each pair of consecutive steps: the second one's success after the first, and its tax.
+    """Returns the second one's success after the first, and the tax, by pair of consecutive steps.
 
-    `rate_after_handoff` is over the `n` handoffs there were, `rate_isolated` the success of the
-    same skill from its own start states in those of these episodes where there was one (`paired`),
-    `tax` how much lower that after the handoff is in them, with its interval; `p_value` is of the
+    `rate_after_handoff` is over all `n` handoffs. `rate_isolated` is the success of the same skill
+    from its own start states, in those of these episodes that have such a run (`paired`). `tax` is
+    the difference of the two in the paired episodes, with its interval. `p_value` is of the
     sign-flip test, `significant` after Holm's correction over all pairs.
     """
     groups: dict[tuple[int, str, str], list[HandoffSeen]] = defaultdict(list)
@@ -79,10 +79,10 @@ def by_step(studies: Sequence[Mapping[str, Any]]) -> list[HandoffRow]:
 
 
 def by_skills(studies: Sequence[Mapping[str, Any]]) -> list[MatrixRow]:
-    """The same for each pair of skills, over all steps, with errors by dimension.
+    """Returns the same for each pair of skills, over all steps, with the errors by dimension.
 
-    `after` and `isolated` are rates with Wilson's interval. Handoffs of one episode go together,
-    which interval and p-value of the tax take account of.
+    `after` and `isolated` are rates with Wilson's interval. Interval and p-value of the tax treat
+    the handoffs of one episode as a cluster.
     """
     groups: dict[tuple[str, str], list[HandoffSeen]] = defaultdict(list)
     for one in seen(studies):
@@ -109,7 +109,7 @@ def _alone(handoffs: Sequence[HandoffSeen]) -> list[bool]:
 
 
 def _tax(handoffs: Sequence[HandoffSeen]) -> dict[str, Any]:
-    """The fields of a row on the tax."""
+    """Returns the fields of a row that concern the tax."""
     clusters: dict[int, list[tuple[bool, bool]]] = defaultdict(list)
     for one in handoffs:
         if one.isolated is not None:
@@ -135,7 +135,7 @@ def _corrected(rows: list[Taxed]) -> list[Taxed]:
 
 
 def error_rows(handoffs: Sequence[HandoffSeen]) -> list[ErrorRow]:
-    """For each dimension of error: its medians before success and failure, and success by bins."""
+    """Returns by error dimension the medians before success and failure, and success by bins."""
     rows = []
     for dimension, unit in UNITS.items():
         found = [(h.errors[dimension], h.succeeded) for h in handoffs if dimension in h.errors]
@@ -156,7 +156,7 @@ def error_rows(handoffs: Sequence[HandoffSeen]) -> list[ErrorRow]:
 
 
 def _bins(found: Sequence[tuple[float, bool]]) -> list[ErrorBin]:
-    """Success in bins with about as many handoffs each."""
+    """Returns success in bins with about equally many handoffs."""
     values = np.array([value for value, _ in found])
     count = _BINS if len(found) >= _LEAST else 1
     edges = np.unique(np.quantile(values, np.linspace(0.0, 1.0, count + 1)))

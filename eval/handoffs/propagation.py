@@ -1,12 +1,13 @@
-"""How the success of single skills becomes that of the whole: a loss, split into its parts.
+"""Propagation of success from single skills to the whole episode: the loss, split into parts.
 
-With a(k) the success of step k by itself over all episodes, b(k) the same over the episodes in
-which all steps before it have handed over, and c(k) its success after them in these: the product of
-the a is what the skills promise, the product of the c is how often every step hands over. Replacing
-one factor after the other splits the difference exactly: a by b is selection (the episodes that get
-so far are easier or harder ones), b by c is the tax of the handoff into k, of which what ended for
-want of time, though the step succeeds by itself, is a part of its own. Where a step could not be
-run by itself, b takes it as it was: what has no pair says nothing of a tax.
+Let a(k) be the success of step k in isolation over all episodes, b(k) the same over the episodes in
+which all steps before k have handed over, and c(k) the success of step k after them in these
+episodes. The product of the a is the success that the skills promise, the product of the c the
+share of episodes in which every step hands over. Replacing one factor after the other splits the
+difference exactly: a by b is selection (the episodes that get to step k are easier or harder ones),
+b by c is the tax of the handoff into k. A separate part of the latter is time: the episode ran out
+of steps, though the step succeeds in isolation. A step that could not be run in isolation counts in
+b with its actual outcome: without a pair there is no evidence of a tax.
 """
 
 from collections import defaultdict
@@ -20,17 +21,19 @@ from eval.handoffs.study import StudyRecord
 
 
 def propagation(studies: Sequence[StudyRecord], steps: Sequence[Sequence[int]] = ()) -> Propagation:
-    """Measured success, the products of isolated and of conditional rates, and the loss in parts.
+    """Returns measured success, the products of rates of single steps, and the loss in parts.
 
-    `steps` are the control steps of each study's stages; they say which skill used up the time.
+    `product_conditional` is the product of the success of each step given only that the one before
+    handed over, `residual` is measured success minus this product, and `loss` is the isolated
+    product minus measured success. `parts` add up to the loss: "selection", "tax" and "time" of a
+    step; "lost" (every step handed over, but the goal was missed) and "made_good" (negative: the
+    goal was met although a step had failed). If episodes have different plans, for example because
+    an object is at its goal from the start, only those with the most frequent plan are used. If a
+    step never ran in isolation, `product_isolated` and `loss` are None and there are no parts.
 
-    `product_conditional` is of the success of each step given only that the one before handed over,
-    `residual` measured success less that, and `loss` the isolated product less measured success.
-    `parts` add up to the loss: "selection", "tax" and "time" of a step; "lost" (every step handed
-    over, and yet the goal was missed) and "made_good" (below 0: the goal was met although a step
-    had failed). Where episodes have different plans, as when an object is at its goal from the
-    start, all of it is of those with the most frequent one. Where a step never ran by itself,
-    `product_isolated` and `loss` are None and there are no parts.
+    Args:
+        studies: of the episodes
+        steps: control steps of each study's stages, which determine the skill that used up the time
     """
     studies, steps = _of_one_plan(studies, steps)
     measured = float(np.mean([study["success"] for study in studies]))
@@ -61,7 +64,7 @@ def propagation(studies: Sequence[StudyRecord], steps: Sequence[Sequence[int]] =
 def _of_one_plan(
     studies: Sequence[StudyRecord], steps: Sequence[Sequence[int]]
 ) -> tuple[Sequence[StudyRecord], Sequence[Sequence[int]]]:
-    """The studies with the most frequent sequence of steps, and their control steps."""
+    """Returns the studies with the most frequent sequence of steps, and their control steps."""
     plans = [tuple(stage["name"] for stage in study["stages"]) for study in studies]
     usual = max(plans, key=plans.count)
     rows = [row for row, plan in enumerate(plans) if plan == usual]
@@ -73,15 +76,15 @@ def _less(value: float, other: float | None) -> float | None:
 
 
 def _chained(study: StudyRecord, index: int) -> bool:
-    """Whether all steps before one have handed over."""
+    """Returns whether all steps before `index` have handed over."""
     return all(stage["handed_over"] for stage in study["stages"][:index])
 
 
 def _rates(studies: Sequence[StudyRecord], index: int) -> tuple[float, float, float, float] | None:
-    """a, b, c of a step, and the share of those that reached it that only time kept from it.
+    """Returns a, b and c of a step, and the share of failures for lack of time alone.
 
-    A step that no episode reached has b = a and c = 0, which changes nothing: a factor before it is
-    0. None where it was never run by itself.
+    The share is of the episodes that reached the step. A step that no episode reached has b = a and
+    c = 0, which changes nothing: a factor before it is 0. None if it never ran in isolation.
     """
     alone = [s["stages"][index]["isolated"] for s in studies]
     known = [a for a in alone if a is not None]
@@ -99,9 +102,10 @@ def _rates(studies: Sequence[StudyRecord], index: int) -> tuple[float, float, fl
 
 
 def _conditional(studies: Sequence[StudyRecord]) -> float | None:
-    """The first step's rate times that of each next one where the one before handed over.
+    """Returns the product of the first step's rate and each later step's rate after a handoff.
 
-    0 from the first factor that is 0; None where a factor was never seen.
+    The rate of a later step is over the episodes in which the step before handed over. 0 from the
+    first factor that is 0; None if a factor was never measured.
     """
     product = 1.0
     for index in range(len(studies[0]["stages"])):
@@ -127,7 +131,7 @@ def _telescoped(
     before: np.ndarray,
     after: np.ndarray,
 ) -> list[LossPart]:
-    """What each factor's change from `old` to `new` takes off the product, one after the other."""
+    """Returns what each factor's change from `old` to `new` takes off the product, in order."""
     stages = studies[0]["stages"]
     rows = []
     for k, stage in enumerate(stages):
@@ -142,7 +146,10 @@ def _telescoped(
 def _timed(
     parts: list[LossPart], studies: Sequence[StudyRecord], steps: Sequence[Sequence[int]]
 ) -> list[LossPart]:
-    """Adds the skill that used up the time: the most steps over the median of its successes."""
+    """Adds the skill that used up the time.
+
+    It is the skill with the most control steps in excess of the median of its successes.
+    """
     usual: dict[int, list[int]] = defaultdict(list)
     for study, used in zip(studies, steps, strict=False):
         for index, count in enumerate(used[: len(study["stages"])]):
@@ -160,7 +167,7 @@ def _timed(
 
 
 def _afterwards(studies: Sequence[StudyRecord]) -> list[LossPart]:
-    """What happens between the last handoff and the verdict."""
+    """Returns the parts of the loss after the last handoff."""
     complete = [_chained(study, len(study["stages"])) for study in studies]
     pairs = list(zip(studies, complete, strict=True))
     lost = sum(done and not study["success"] for study, done in pairs) / len(studies)

@@ -1,4 +1,4 @@
-"""What repairs are worth: gains by players alone, and by Shapley's shares of all together."""
+"""Value of repairs: gain of each player alone, and Shapley values."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,17 +15,18 @@ from eval.handoffs.study import Players, StudyRecord
 
 
 def ranked(studies: Sequence[StudyRecord], players: Players) -> list[RepairRow]:
-    """Every repair of both kinds, by what it alone accounts for, the largest first.
+    """Ranks the repairs of both kinds by the gain that each of them alone accounts for.
 
-    `gain` = `after` - `before` over the `n` episodes in which it was run alone, in `applied` of
-    which something was replaced, with Newcombe's paired interval. `shapley` is its share of the
-    gain of repairing everything, over the episodes in which all coalitions were run, with a
-    bootstrap interval over episodes; None where there are none.
+    `gain` = `after` - `before` over the `n` episodes in which the repair was run alone, with
+    Newcombe's paired interval; in `applied` of them something was replaced. `shapley` is the share
+    of the repair in the gain of repairing everything, over the episodes in which all coalitions
+    were run, with a bootstrap interval over episodes; None if there are none.
 
-    What mends a failure need not be its cause: granting an effect also helps a skill that was left
-    in a state from which it could not do it. So `own` is the gain of a state's repair where its
-    interval is above 0, else 0; and of an effect's the share of the episodes that it mends and no
-    such state's repair does. Repairs come in the order of that, then of their gain.
+    A repair that prevents a failure does not need to concern its cause: granting an effect also
+    helps a skill that began in a state from which it could not succeed. Therefore repairs are
+    sorted by `own`, then by gain. For a state, `own` is the gain if its interval is above 0, else
+    0. For an effect, it is the share of episodes that only its repair turns into successes, and no
+    repair of a state with `own` > 0; it is at most the gain.
     """
     rows: dict[str, list[tuple[int, RepairRow]]] = {kind: [] for kind in KINDS}
     for kind in KINDS:
@@ -58,13 +59,13 @@ def ranked(studies: Sequence[StudyRecord], players: Players) -> list[RepairRow]:
 
 
 def _mended(kind: Kind, studies: Sequence[StudyRecord], coalition: int) -> set[str]:
-    """The episodes that failed and that a coalition's repair turns into successes."""
+    """Returns the failed episodes that a coalition's repair turns into successes."""
     outcomes = [(study, _outcome(kind, study, coalition)) for study in studies]
     return {s["id"] for s, o in outcomes if not s["success"] and o is not None and o["success"]}
 
 
 def repair_all(studies: Sequence[StudyRecord], players: Players) -> dict[str, Gain]:
-    """By kind the gain of repairing every handoff, over the episodes of the Shapley values."""
+    """Returns the gain of repairing every handoff, by kind, over the Shapley values' episodes."""
     found: dict[str, Gain] = {}
     for kind in KINDS:
         whole = complete(kind, studies, players)
@@ -73,7 +74,7 @@ def repair_all(studies: Sequence[StudyRecord], players: Players) -> dict[str, Ga
 
 
 def gain(kind: Kind, studies: Sequence[StudyRecord], coalition: int) -> Gain:
-    """Full success before and after a coalition's repair, over the episodes in which it was run."""
+    """Returns success before and after a coalition's repair, over the episodes that ran it."""
     run = [s for s in studies if _outcome(kind, s, coalition) is not None]
     before = [bool(study["success"]) for study in run]
     after = [bool(_outcome(kind, study, coalition)["success"]) for study in run]  # type: ignore[index]
@@ -91,19 +92,19 @@ def gain(kind: Kind, studies: Sequence[StudyRecord], coalition: int) -> Gain:
 
 
 def _outcome(kind: Kind, study: StudyRecord, coalition: int) -> dict[str, Any] | None:
-    """What came of a coalition, None where it was not run."""
+    """Returns the outcome of a coalition, None if it was not run."""
     found: dict[str, Any] | None = study["repairs"][kind].get(str(coalition))
     return found
 
 
 def complete(kind: Kind, studies: Sequence[StudyRecord], players: Players) -> list[StudyRecord]:
-    """The studies in which all coalitions were run."""
+    """Returns the studies in which all coalitions were run."""
     every = range(1, 2 ** len(players.of[kind]))
     return [s for s in studies if all(_outcome(kind, s, c) is not None for c in every)]
 
 
 def _shares(kind: Kind, studies: Sequence[StudyRecord], players: Players) -> np.ndarray:
-    """Shapley's values (players, n) for each of the episodes in which all coalitions were run."""
+    """Returns Shapley values (players, n) of the n episodes in which all coalitions were run."""
     whole = complete(kind, studies, players)
     if not whole:
         return np.zeros((0, 0))

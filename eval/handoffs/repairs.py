@@ -1,9 +1,9 @@
-"""Counterfactual repair: what an episode becomes when its handoffs are better than they were.
+"""Counterfactual repairs of handoffs: the course of an episode after a better handoff.
 
-Two kinds. `state`: a step has brought about what it was to, and base pose, arm, slip in the hand
-and articulation are replaced by those of a start state of the next skill, drawn on the home as it
-is. `effect`: a step has not brought it about, or a fact that the next one needs was lost, and it is
-granted.
+There are two kinds. `state`: a step has brought about its effect, and base pose, arm, slip in the
+hand and articulation are replaced by those of a start state of the next skill, drawn for the
+current home. `effect`: an effect that a step has not brought about is granted, or a fact that the
+next step needs and that was lost.
 """
 
 import dataclasses
@@ -28,21 +28,21 @@ from tpsrl.world.episode import Episode
 
 Kind = Literal["state", "effect"]
 KINDS: tuple[Kind, ...] = ("state", "effect")
-Handoff = tuple[str, str]  # the skill that hands over, and the one that takes over
-END = "end"  # takes over from the last step of a plan
+Handoff = tuple[str, str]  # skill before the handoff, skill after it
+END = "end"  # in the place of a skill after the last step
 
-_DRAWS = 40  # tries of a pose of the robot
-_STREAM = 30_000  # keeps these draws apart from all others
+_DRAWS = 40  # attempts to draw a start state
+_STREAM = 30_000  # random stream of these draws
 
 
 def handoff_type(plan: Plan, index: int) -> Handoff:
-    """The handoff from step `index` of a plan to the one after it."""
+    """Returns the type of the handoff from step `index` of a plan to the next step."""
     after = plan[index + 1].skill if index + 1 < len(plan) else END
     return plan[index].skill, after
 
 
 def rng_of(episode: str, index: int) -> np.random.Generator:
-    """The random numbers for step `index` of an episode: the same in every continuation."""
+    """Returns the random generator of an episode's step `index`, the same in all continuations."""
     digest = hashlib.sha256(f"{episode}|{index}".encode()).digest()
     return np.random.default_rng((_STREAM, *np.frombuffer(digest[:16], dtype=np.uint32).tolist()))
 
@@ -50,10 +50,10 @@ def rng_of(episode: str, index: int) -> np.random.Generator:
 def starts_on(
     spec: SkillSpec, record: Episode, goal: SkillGoal, rng: np.random.Generator
 ) -> Iterator[Start]:
-    """Start states of a skill for a goal in a home: its own distribution where it has one for it.
+    """Yields start states of a skill for a goal in a given home.
 
-    Those of `StartStates.towards`, else near what the goal is about and facing it; none where it is
-    about nothing that has a place.
+    They come from `StartStates.towards` if the skill's distribution has it. Otherwise the robot is
+    near the target of the goal and faces it; there are none if the target has no position.
     """
     towards = getattr(spec.start_states(), "towards", None)
     if towards is not None:
@@ -70,7 +70,7 @@ def starts_on(
 
 
 def _about(record: Episode, goal: SkillGoal) -> Sequence[float] | None:
-    """Where (m) what a goal is about is in the home of a record."""
+    """Returns the position (m) of a goal's target in the home of a record."""
     if goal.position is not None:
         return goal.position
     if goal.object >= 0:
@@ -79,15 +79,15 @@ def _about(record: Episode, goal: SkillGoal) -> Sequence[float] | None:
 
 
 class Repair:
-    """An intervention that repairs the handoffs of some types.
+    """An intervention that repairs the handoffs of given types.
+
+    After a run `met` has the types with something to repair, including those not in `types`, and
+    `applied` the indices of the steps before which a repair was made.
 
     Args:
         kind: "state" or "effect"
-        types: the handoffs to repair
-        opened: how far open (rad, m) doors and drawers are that a plan has opened, by marker
-
-    After a run `met` has the types at which there was something to repair, whether it was one of
-    `types` or not, and `applied` the places in the plan where it was done.
+        types: types of the handoffs to repair
+        opened: opening (rad, m) of doors and drawers once a plan has opened them, by marker
     """
 
     def __init__(self, kind: Kind, types: frozenset[Handoff], opened: Mapping[str, float]) -> None:
@@ -129,20 +129,20 @@ class Repair:
         return True
 
     def _new_state(self, execution: Execution, step: PlanStep) -> bool:
-        """Puts the robot into a start state of the step's skill; whether one was found."""
+        """Puts the robot into a start state of the step's skill; returns whether one was found."""
         record = worlds.as_record(execution.episode, execution.world)
         record = _articulated(record, execution, step.index, self.opened)
         spec = execution.executor.spec(step.skill)
         drives = spec.definition.reach_m(execution.executor.thresholds.of(step.skill)) is not None
         if drives and _replaced(execution, record):
-            return True  # a skill that drives starts anywhere, so the base stays where it is
+            return True  # a skill that drives can start anywhere, so the base stays
         return _draw_start(execution, record, step)
 
     def _restore(self, execution: Execution, step: PlanStep | None, handoff: Handoff) -> None:
-        """Grants what was lost on the way: preconditions of a step, or at the end the goal.
+        """Grants lost facts: preconditions of a step, or at the end those of the goal.
 
-        What an earlier step has not brought about was never there to be lost: that is granted where
-        that step ends.
+        Effects that an earlier step has not brought about are not lost: they are granted at the end
+        of that step.
         """
         facts = execution.facts()
         missing: list[tuple[Atom, bool]] = []
@@ -163,9 +163,13 @@ class Repair:
 
 
 def isolated_start(execution: Execution, step: PlanStep, opened: Mapping[str, float]) -> bool:
-    """Puts a new execution's home where a step's skill starts by itself; whether there is a place.
+    """Puts a new execution's home into an isolated start of a step.
 
-    That is the episode with all effects of the steps before, and a start state of the skill.
+    The home has all effects of the steps before, and the robot is in a start state of the step's
+    skill.
+
+    Returns:
+        Whether a start state was found.
     """
     record = worlds.planned(execution.episode, execution.plan, step.index, opened)
     return _draw_start(execution, record, step, any_hold=True)
@@ -176,8 +180,8 @@ def _draw_start(
 ) -> bool:
     """Replaces the home by a record with the robot in a start state of a step's skill.
 
-    What is in the hand stays, unless a start state may have `any_hold`: to have picked an object is
-    an effect of a step, and no state to be in.
+    The held object stays the same unless `any_hold`: picking an object is an effect of a step, and
+    not part of a state.
     """
     goal = _goal_in(execution, record, step)
     rng = rng_of(execution.episode.id, step.index)
@@ -192,7 +196,7 @@ def _draw_start(
 
 
 def _goal_in(execution: Execution, record: Episode, step: PlanStep) -> SkillGoal:
-    """What a step's skill is about in the home of a record."""
+    """Returns the goal of a step's skill in the home of a record."""
     world, entities = execution.world, execution.plan.problem.entities
     world = dataclasses.replace(
         world,
@@ -203,7 +207,10 @@ def _goal_in(execution: Execution, record: Episode, step: PlanStep) -> SkillGoal
 
 
 def _was_there(execution: Execution, atom: Atom, holds: bool, index: int) -> bool:
-    """Whether the steps before one had made an atom true, or false; what none makes, was so."""
+    """Returns whether the steps before `index` had made an atom true or false.
+
+    An atom that no step makes counts as given from the start.
+    """
     makers = [
         s.index for s in execution.plan.steps[:index] if atom in (s.adds if holds else s.deletes)
     ]
@@ -219,9 +226,10 @@ def _bring_about(
     after: PlanStep | None,
     opened: Mapping[str, float],
 ) -> bool:
-    """Makes facts true; the base stays where it is if it can, and where it is not to be elsewhere.
+    """Makes facts true.
 
-    Otherwise it is where the next step's skill starts.
+    The base stays in place unless a fact requires another position or the home cannot be changed
+    around it. It is then put where the next step's skill starts.
     """
     record = worlds.as_record(execution.episode, execution.world)
     entities = execution.plan.problem.entities
@@ -238,9 +246,9 @@ def _bring_about(
 def _articulated(
     record: Episode, execution: Execution, index: int, opened: Mapping[str, float]
 ) -> Episode:
-    """The record with every door and drawer that the plan's steps have moved right where it is.
+    """Returns the record with correct positions of the doors and drawers that the plan has moved.
 
-    One that is no longer open, or closed, at all is an effect that was lost, and stays as it is.
+    A joint that is no longer open, or closed, is an effect that was lost, and is not changed.
     """
     facts, entities = execution.facts(), execution.plan.problem.entities
     for step in execution.plan.steps[:index]:
@@ -251,7 +259,7 @@ def _articulated(
 
 
 def _replaced(execution: Execution, record: Episode) -> bool:
-    """Whether the home could be put into the start of a record."""
+    """Puts the home into the start of a record; returns whether that was possible."""
     try:
         execution.replace_home(record)
     except Overlap:

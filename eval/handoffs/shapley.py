@@ -1,4 +1,4 @@
-"""Shapley values: how much of a gain is owed to each of a few players, whatever their order."""
+"""Shapley values: the share of each of a few players in a common gain."""
 
 import math
 from collections.abc import Mapping
@@ -7,18 +7,19 @@ import numpy as np
 
 
 def shapley(worth: Mapping[int, np.ndarray], players: int) -> np.ndarray:
-    """The exact values of all players, for every episode by itself.
+    """Returns the exact Shapley values of all players, for each episode.
+
+    The value of player i is the mean of worth(S with i) - worth(S) over all orders of the players
+    (Shapley, "A value for n-person games", Contributions to the Theory of Games II, 1953).
 
     Args:
-        worth: (n,) by coalition, a number whose bit i says that player i is in it; all of them
-        players: how many
+        worth: (n,) by coalition, for all coalitions; bit i of a coalition is set if it has player i
+        players: number of players
 
     Returns:
-        (players, n); for each episode they add up to the worth of all less that of none. Values are
-        linear in the worth, so their means over episodes are the values of the mean.
-
-    Shapley, "A value for n-person games" (Contributions to the Theory of Games II, 1953): the mean
-    of worth(S with i) - worth(S) over all orders in which the players may come.
+        (players, n); for each episode they add up to the worth of the full coalition minus that of
+        the empty one. Values are linear in the worth, so their means over episodes are the values
+        of the mean worth.
     """
     values = np.zeros((players, len(np.asarray(worth[0]))))
     for player in range(players):

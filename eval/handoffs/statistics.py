@@ -1,4 +1,4 @@
-"""Intervals and tests for differences between paired outcomes, in clusters of episodes."""
+"""Intervals and tests for differences between paired outcomes that are clustered by episode."""
 
 import math
 from collections.abc import Sequence
@@ -10,12 +10,12 @@ from eval.analysing.paired import paired_difference, pairs
 
 _RESAMPLES = 2000
 _FLIPS = 4000
-_EXACT = 12  # clusters that count, up to which all sign patterns are gone through
+_EXACT = 12  # up to this number of clusters with a nonzero sum all sign patterns are tried
 _SEED = 40_000
 
 
 class Interval(NamedTuple):
-    """A mean with the ends of its 95 percent interval; all None where there is nothing."""
+    """A mean with the bounds of its 95 percent interval; all None without values."""
 
     mean: float | None
     low: float | None
@@ -23,11 +23,11 @@ class Interval(NamedTuple):
 
 
 def clustered(clusters: Sequence[Sequence[tuple[bool, bool]]]) -> Interval:
-    """The second rate minus the first one of pairs that come in clusters, with its interval.
+    """Returns the second rate minus the first one of clustered pairs, with its interval.
 
-    That of single pairs (`eval.analysing.paired`), widened where pairs of one cluster go together:
-    by the root of the design effect (Kish, "Survey Sampling", 1965), the variance of the clusters'
-    sums over that of single pairs.
+    The interval of independent pairs (`eval.analysing.paired`) is widened if pairs in a cluster are
+    correlated: by the root of the design effect (Kish, "Survey Sampling", 1965), the variance of
+    the clusters' sums over that of independent pairs.
     """
     flat = [pair for cluster in clusters for pair in cluster]
     found = paired_difference(pairs([a for a, _ in flat], [b for _, b in flat]))
@@ -42,10 +42,11 @@ def clustered(clusters: Sequence[Sequence[tuple[bool, bool]]]) -> Interval:
 
 
 def sign_flip(differences: Sequence[Sequence[int]]) -> float:
-    """Two-sided p-value of "the two members of a pair are as good", pairs in clusters.
+    """Returns the two-sided p-value of the hypothesis that both members of a pair are equally good.
 
-    Under it every cluster's sum is as likely with the other sign (Fisher's randomisation test).
-    Exact for few clusters that count, else by random signs, the same in every call.
+    Under the hypothesis every cluster's sum has either sign with the same probability (Fisher's
+    randomisation test). The value is exact for few clusters with a nonzero sum, otherwise estimated
+    with random signs from a fixed seed.
     """
     sums = np.array([total for total in (sum(cluster) for cluster in differences) if total])
     if not len(sums):
@@ -60,7 +61,7 @@ def sign_flip(differences: Sequence[Sequence[int]]) -> float:
 
 
 def holm(p_values: Sequence[float], level: float = 0.05) -> list[bool]:
-    """Which hypotheses are rejected, the chance of any error among all at most `level`.
+    """Returns which hypotheses are rejected, with a family-wise error rate of at most `level`.
 
     Holm, "A simple sequentially rejective multiple test procedure" (Scandinavian Journal of
     Statistics 6, 1979).
@@ -75,10 +76,11 @@ def holm(p_values: Sequence[float], level: float = 0.05) -> list[bool]:
 
 
 def bootstrap(values: Sequence[float]) -> Interval:
-    """The mean of one value an episode, with its percentile interval over resampled episodes.
+    """Returns the mean of one value per episode, with a bootstrap interval over the episodes.
 
-    Where no episode differs from another the interval is as wide as a rate allows of which nothing
-    was seen (3 / n; Hanley and Lippman-Hand, JAMA 249, 1983).
+    The interval is the percentile interval of resampled episodes. If all values are equal, its
+    half-width is 3 / n, the bound for an event that was never observed (Hanley and Lippman-Hand,
+    JAMA 249, 1983).
     """
     if not len(values):
         return Interval(None, None, None)

@@ -1,6 +1,6 @@
-"""What is run of one episode: it itself, each of its steps by itself, and with repaired handoffs.
+"""Study of an episode: the episode itself, its steps in isolation, and repaired continuations.
 
-All of it is in JSON types, so that a study can be kept, and gone on with, between processes.
+Records consist of JSON types, so that they can be stored and a study can resume in another process.
 """
 
 import dataclasses
@@ -19,36 +19,36 @@ from tpsrl.world.episode import Episode
 
 OTHERS: Handoff = ("others", "others")
 
-StudyRecord = Mapping[str, Any]  # what `Study.run` gives
+StudyRecord = Mapping[str, Any]  # result of `Study.run`
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Players:
-    """Whose repairs are told apart, by kind: types of handoffs, the last one may be all others.
+    """Players of the analysis by kind: types of handoffs, of which the last may be all other types.
 
-    A coalition is a number whose bit i says that the handoffs of player i are repaired.
+    A coalition is a number whose bit i is set if the handoffs of player i are repaired.
     """
 
     of: Mapping[str, tuple[Handoff, ...]]
 
     def members(self, kind: Kind, coalition: int) -> frozenset[Handoff]:
-        """The players of a coalition."""
+        """Returns the players of a coalition."""
         return frozenset(p for bit, p in enumerate(self.of[kind]) if coalition >> bit & 1)
 
     def types(self, kind: Kind, coalition: int, plan: Plan) -> frozenset[Handoff]:
-        """The types of handoffs in a plan that a coalition repairs."""
+        """Returns the types of handoffs in a plan that a coalition repairs."""
         members, named = self.members(kind, coalition), set(self.of[kind])
         every = {handoff_type(plan, index) for index in range(len(plan))}
         return frozenset(t for t in every if (t if t in named else OTHERS) in members)
 
     def player_of(self, kind: Kind, handoff: Handoff) -> int:
-        """The bit of the player that a type belongs to; 0 where it is nobody's."""
+        """Returns the bit of the player that a type belongs to; 0 if it belongs to none."""
         found = handoff if handoff in self.of[kind] else OTHERS
         return 1 << self.of[kind].index(found) if found in self.of[kind] else 0
 
 
 class _Recorder:
-    """Takes a mark at every handoff, and the errors of the state there."""
+    """Intervention that takes a mark at every handoff, and measures the errors of the state."""
 
     def __init__(self, opened: Mapping[str, float]) -> None:
         self.opened = opened
@@ -76,30 +76,36 @@ class _Recorder:
 
 
 class Study:
-    """Runs one episode, its steps by themselves, and its continuations.
+    """Runs one episode, its steps in isolation, and its repaired continuations.
 
     Args:
-        executor: with the rules of the evaluation, but that it stops where the episode ends
-        players: whose repairs are told apart
-        opened: how far open (rad, m) doors and drawers are that a plan has opened, by marker
+        executor: with the rules of the evaluation, but without continuation after timeouts
+        players: handoffs whose repairs are analysed separately
+        opened: opening (rad, m) of doors and drawers once a plan has opened them, by marker
     """
 
     def __init__(self, executor: Executor, players: Players, opened: Mapping[str, float]) -> None:
         self.executor, self.players, self.opened = executor, players, opened
-        self.steps = 0  # control steps that were made, all runs together
+        self.steps = 0  # control steps of all runs
 
     def run(
         self, episode: Episode, coalitions: Mapping[str, Sequence[int]], isolated: bool = True
     ) -> dict[str, Any]:
-        """The record of an episode; `coalitions` by kind are those to run.
+        """Returns the record of an episode.
 
-        Keys: "id", "success", "steps" (of the episode itself), "stages" (for each step of the plan
-        "skill", "name", "makes" (the predicate it is for), "reached", "handed_over", "time" (ended
-        by the episode's steps),
-        "isolated" (None: it was not run, for no start state was found), "errors", "mended" (of the
-        step that failed first: whether it succeeds from a repaired state)), "repairs" (by kind, by
-        coalition: "success" and at how many handoffs something was replaced), "steps_run",
-        "repair_steps".
+        Args:
+            episode: to run
+            coalitions: to run, by kind
+            isolated: whether to run each step in isolation
+
+        Returns:
+            "id", "success", "steps" (of the episode itself), "stages", "repairs" (by kind and
+            coalition: "success", and "applied", the number of handoffs at which something was
+            replaced), "steps_run" and "repair_steps". Each step of the plan has in "stages":
+            "skill", "name", "makes" (the predicate that it is for), "reached", "handed_over",
+            "time" (the episode ran out of steps in it), "isolated" (None: not run, because no start
+            state was found), "errors" and "mended" (for the step that failed first: whether it
+            succeeds from a repaired state).
         """
         self.steps = 0
         recorder = _Recorder(self.opened)
@@ -130,7 +136,7 @@ class Study:
         }
 
     def _ran(self, execution: Execution, before: int) -> Trace:
-        """An execution to its end; `before` are the steps that it had made already."""
+        """Runs an execution to its end; `before` is the number of steps already made."""
         trace = execution.run()
         self.steps += trace.steps - before
         return trace
@@ -152,17 +158,17 @@ class Study:
         }
 
     def _isolated(self, episode: Episode, plan: Plan, step: PlanStep) -> bool | None:
-        """Whether a step's skill succeeds from a start state of its own in this episode."""
+        """Returns whether a step's skill succeeds from one of its start states in this episode."""
         execution = self.executor.begin(episode, plan=plan)
         if not isolated_start(execution, step, self.opened):
             return None
         stage = execution.execute(step)
         self.steps += execution.trace.steps
-        # Where its preconditions do not hold, the skill has not been run by itself.
+        # If its preconditions do not hold, the skill was not run in isolation.
         return stage.handed_over if stage.reached else None
 
     def _mended(self, mark: Mark, step: PlanStep) -> bool:
-        """Whether the step that failed first succeeds from a repaired state."""
+        """Returns whether the step that failed first succeeds from a repaired state."""
         repair = Repair("state", frozenset([handoff_type(mark.plan, step.index - 1)]), self.opened)
         execution = mark.resumed(repair)
         before = execution.trace.steps
@@ -173,10 +179,10 @@ class Study:
     def _continued(
         self, kind: Kind, coalitions: Iterable[int], trace: Trace, marks: Sequence[Mark], plan: Plan
     ) -> dict[str, Any]:
-        """The outcomes of an episode with the handoffs of coalitions repaired.
+        """Returns the outcomes of an episode with the handoffs of coalitions repaired.
 
-        Two coalitions that agree on every player whose handoffs were met on the way have one
-        continuation, which is run once; the episode itself is that of the empty one.
+        Coalitions that agree on every player whose handoffs occurred have the same continuation,
+        which is run once; that of the empty coalition is the episode itself.
         """
         chances = _chances(kind, trace, plan)
         met = self._bits(kind, [handoff for _, handoff in chances])
@@ -186,7 +192,7 @@ class Study:
             same = next((o for met, mine, o in known if coalition & met == mine), None)
             if same is None:
                 types = self.players.types(kind, coalition, plan)
-                # What comes before the first handoff that is repaired is shared with the episode.
+                # The run up to the first repaired handoff is the same, so it resumes there.
                 first = min(index for index, handoff in chances if handoff in types)
                 mark = next(mark for mark in marks if mark.at == first)
                 repair = Repair(kind, types, self.opened)
@@ -207,11 +213,12 @@ class Study:
 
 
 def _chances(kind: Kind, trace: Trace, plan: Plan) -> list[tuple[int, Handoff]]:
-    """The handoffs of an episode that can be repaired, each with the step before which to begin.
+    """Returns the handoffs of an episode that can be repaired, each with the step to resume from.
 
-    A granted effect belongs to the end of a step, and so to the mark at its start; a fact that was
-    lost is granted before the step that needs it, or before the end. Not all of them need be taken,
-    and where the episode succeeds there are none: what was lacking was not needed.
+    A granted effect belongs to the end of a step, and therefore to the mark at the start of the
+    step. A lost fact is granted before the step that needs it, or before the end. Some of these
+    handoffs may need no repair; a successful episode has none, because no missing effect was
+    needed.
     """
     last = max((stage.index for stage in trace.stages), default=-1)
     if kind == "state":

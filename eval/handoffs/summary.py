@@ -1,4 +1,4 @@
-"""The part of a report that is about handoffs, from the studies of its episodes."""
+"""Handoff analysis of a report, computed from the studies of its episodes."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ CANONICAL = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Analysis:
-    """The studies of the first episodes of an evaluation, and how they were designed."""
+    """Studies of the first episodes of an evaluation, with players and budget."""
 
     studies: Sequence[Mapping[str, Any]]
     players: Players
@@ -31,10 +31,10 @@ class Analysis:
 
 
 def with_blame(results: Sequence[EpisodeResult], analysis: Analysis) -> list[EpisodeResult]:
-    """The results, of which those that were studied say who had set the failed skill up.
+    """Returns the results with `set_up_by` for the episodes that were studied.
 
-    That is of the step at which the chain broke. Where what was lacking there came about later all
-    the same, the failure began with another step, of which nothing is said.
+    The blame is for the step at which the chain broke. If the missing effect came about later, the
+    failure began with another step, and `set_up_by` is None.
     """
     culprits = blame.set_up_by(analysis.studies)
     changed = []
@@ -51,9 +51,13 @@ def with_handoffs(
     analysis: Analysis | None,
     graph: Any,
 ) -> Report:
-    """The report with its keys on handoffs; docs/handoffs.md explains them.
+    """Returns the report with its keys on handoffs; docs/handoffs.md explains them.
 
-    `results` are those of `with_blame`, and `graph` is `flow.flow(results)` (a `networkx.DiGraph`).
+    Args:
+        report: without these keys
+        results: of `with_blame`
+        analysis: None: only the flow is added
+        graph: `flow.flow(results)`, a `networkx.DiGraph`
     """
     report = structs.replace(report, flow=flow.as_rows(graph))
     if analysis is None:

@@ -1,4 +1,4 @@
-"""Homes as a plan would have them: an episode's record with effects of steps brought about."""
+"""Episode records with effects of plan steps applied."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -15,12 +15,12 @@ from tpsrl.world.handles import handle
 from tpsrl.world.scenarios import FRIDGE, Scenario
 from tpsrl.world.state import JOINTS, WorldState
 
-_OPEN = {True: 1.2, False: 0.45}  # the fridge's door (rad) and drawers (m), where nothing says so
-_SHUT = 1e-3  # a joint nearer to its end than this is there
+_OPEN = {True: 1.2, False: 0.45}  # fridge (rad), drawers (m); default openings
+_SHUT = 1e-3  # tolerance (rad, m) of a closed joint
 
 
 def opened_by_plan(scenario: Scenario) -> dict[str, float]:
-    """How far doors and drawers are open (rad, m) by marker, once a plan has opened them."""
+    """Returns the opening (rad, m) of doors and drawers once a plan has opened them, by marker."""
     found = {marker: _OPEN[marker == FRIDGE] for marker in JOINTS}
     for target in scenario.targets:
         found |= {marker: wide for marker, wide in target.opened.items() if wide > 0.0}
@@ -28,7 +28,7 @@ def opened_by_plan(scenario: Scenario) -> dict[str, float]:
 
 
 def open_before(plan: Plan, index: int, opened: Mapping[str, float]) -> dict[str, float]:
-    """How far open (rad, m) is what a plan has opened, and not closed again, before a step."""
+    """Returns the opening (rad, m) of doors and drawers that are open before a step of a plan."""
     found: dict[str, float] = {}
     for kind, *names in (atom for step in plan.steps[:index] for atom in step.adds):
         if kind.startswith("opened"):
@@ -39,9 +39,9 @@ def open_before(plan: Plan, index: int, opened: Mapping[str, float]) -> dict[str
 
 
 def as_record(episode: Episode, world: WorldState) -> Episode:
-    """The record of an episode that starts as a world of batch one is now, but for the arm.
+    """Returns the record of an episode that starts as a world of batch one, except for the arm.
 
-    The arm of an episode's start is at rest, and what it holds hangs upright from the cup.
+    In the start of an episode the arm is at rest, and a held object hangs upright from the cup.
     """
     objects = tuple(
         dataclasses.replace(
@@ -67,9 +67,9 @@ def as_record(episode: Episode, world: WorldState) -> Episode:
 
 
 def planned(episode: Episode, plan: Plan, index: int, opened: Mapping[str, float]) -> Episode:
-    """The episode with the effects of the plan's first `index` steps, robot where it started.
+    """Returns the episode with the effects of the plan's first `index` steps; the robot stays.
 
-    `opened` says how far open (rad, m) what was opened is, by marker.
+    `opened` is the opening (rad, m) of doors and drawers that were opened, by marker.
     """
     for step in plan.steps[:index]:
         for atom in step.adds:
@@ -80,9 +80,9 @@ def planned(episode: Episode, plan: Plan, index: int, opened: Mapping[str, float
 def with_fact(
     record: Episode, atom: Atom, holds: bool, entities: Entities, opened: Mapping[str, float]
 ) -> Episode:
-    """The record with an atom made true, or false; the robot itself stays where it is.
+    """Returns the record with an atom made true or false; the robot stays.
 
-    What cannot be had by moving objects, doors and drawers (`robot_at`) leaves it as it was.
+    Atoms that do not depend on objects, doors and drawers (`robot_at`) leave the record unchanged.
     """
     kind, *names = atom
     if kind == "holding":
@@ -96,7 +96,7 @@ def with_fact(
     if kind in ("object_at", "in") and holds:
         moved, where = (entities[name] for name in names)
         placement = record.objects[moved.object]
-        if where.joint >= 0:  # back to where it was in there
+        if where.joint >= 0:  # back to its place at the start
             placement = entities.episode.objects[moved.object]
         elif where.position is not None:
             upright = entities.episode.objects[moved.object].quat
@@ -109,7 +109,7 @@ def with_fact(
 
 
 def with_joint(record: Episode, marker: str, value: float) -> Episode:
-    """The record with a door or drawer elsewhere (rad, m), and what is in the drawer along."""
+    """Returns the record with a door or drawer at `value` (rad, m), its contents moved along."""
     value = min(value, handle(record.layout, marker).limit)
     after = {**record.articulation, marker: value}
     way = travel(record.layout, marker, joints_at(record.articulation), joints_at(after))
@@ -131,7 +131,10 @@ def _replaced(
 
 
 def marker_positions(record: Episode, world: WorldState) -> np.ndarray:
-    """Where the handles (5, 3) are in a record; what a home without them says stays."""
+    """Returns the positions (5, 3) of the handles in a record (m).
+
+    A handle whose joint has the same position in the world keeps its position there.
+    """
     found = np.array(world.marker_pos[0], dtype=float)
     for index, marker in enumerate(JOINTS):
         if record.articulation.get(marker, 0.0) != float(world.joints[0, index]):
@@ -140,7 +143,7 @@ def marker_positions(record: Episode, world: WorldState) -> np.ndarray:
 
 
 def marker_position(record: Episode, marker: str) -> np.ndarray:
-    """Where a handle (3,) is in a record, in metres."""
+    """Returns the position (3,) of a handle in a record (m)."""
     where = handle(record.layout, marker)
     pos, turn = where.pose(record.articulation.get(marker, 0.0))
     return pos + turn @ np.array(where.link.marker)

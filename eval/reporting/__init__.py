@@ -1,1 +1,1 @@
-"""Shows reports: pages, tables on the terminal."""
+"""Presentation of reports: HTML pages and tables in the terminal."""

@@ -1,4 +1,4 @@
-"""Who acted, by which sensors, and how far it got with each object."""
+"""Report lines on the agent: its policies and sensors, and its progress with objects."""
 
 from msgspec import UNSET
 
@@ -8,14 +8,14 @@ from eval.reporting.words import percent, plain
 
 
 def who(report: Ran) -> str:
-    """The agent, and what stands in for policies that it lacks: for titles."""
+    """Returns the agent, and the skills with stand-ins for missing policies, for titles."""
     stand_ins = ", ".join(report.stand_ins or {})
     text = f"{report.agent} agent"
     return f"{text}, scripted stand-ins for {stand_ins}" if stand_ins else text
 
 
 def facts(report: Report) -> list[str]:
-    """How the agent is deployed where that is not the protocol's own way, in short."""
+    """Returns the agent's deployment where it differs from the protocol, in short phrases."""
     rules = report.agent_rules or {}
     told = []
     if rules.get("one_policy"):
@@ -30,9 +30,9 @@ def facts(report: Report) -> list[str]:
 
 
 def privileged(report: Ran | ComparedAgent) -> str:
-    """By which sensors that a robot does not have each learned policy acted; "" if none is learned.
+    """Returns the privileged sensors of each learned policy, "" if there is no learned policy.
 
-    A report written before does not say so of its policies.
+    Reports of earlier versions do not have this information.
     """
     by = {
         skill: ", ".join(policy.privileged)
@@ -46,13 +46,13 @@ def privileged(report: Ran | ComparedAgent) -> str:
 
 
 def blinded(report: Ran) -> str:
-    """Which sensors showed the policy another run, "" for none."""
+    """Returns the sensors that showed the policy another run, "" if there are none."""
     names = ", ".join((report.blind or ()) if isinstance(report, SkillReport) else ())
     return f"blind: {names} showed the policy another run" if names else ""
 
 
 def lines(report: Report | SkillReport) -> list[str]:
-    """Lines of text for what the report has of it."""
+    """Returns the lines of text for the entries that a report has."""
     texts = [privileged(report), blinded(report)]
     if isinstance(report, Report):
         texts += [_interactions(report), _travelled(report)]
@@ -82,7 +82,7 @@ def _travelled(report: Report) -> str:
 
 
 def short(rate: Rate) -> str:
-    """A rate with its interval, for a narrow column: "92.0% (85-96)"."""
+    """Returns a rate with its interval for a narrow column: "92.0% (85-96)"."""
     if rate.mean is None or rate.ci_low is None or rate.ci_high is None:
         return "-"
     return f"{percent(rate.mean)} ({100 * rate.ci_low:.0f}-{100 * rate.ci_high:.0f})"

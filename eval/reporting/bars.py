@@ -1,6 +1,6 @@
-"""Axes of charts of horizontal bars.
+"""Axes of horizontal bar charts.
 
-Places are percentages of the width, so that text keeps its size on every screen.
+Positions are percentages of the width, so that text keeps its size on every screen.
 """
 
 import dataclasses
@@ -9,28 +9,28 @@ from collections.abc import Sequence
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Axis:
-    """What the left and the right edge stand for, and where lines are drawn between."""
+    """Values at the left and right edge, and the grid lines between them."""
 
     low: float
     high: float
     ticks: tuple[float, ...]
-    signed: bool = False  # the scale is in percentage points, else in percent
+    signed: bool = False  # labels in percentage points instead of percent
 
     def at(self, value: float) -> str:
-        """Where a value lies."""
+        """Returns the position of a value."""
         share = (value - self.low) / (self.high - self.low)
         return f"{100 * min(max(share, 0.0), 1.0):.2f}%"
 
     def span(self, start: float, end: float) -> tuple[str, str]:
-        """Where what reaches from one value to another begins, and how wide it is."""
+        """Returns position and width of a bar between two values."""
         low, high = sorted((start, end))
         width = (high - low) / (self.high - self.low)
         return self.at(low), f"{100 * min(width, 1.0):.2f}%"
 
     def labels(self) -> list[tuple[str, str, str]]:
-        """Where each line is, how its label is anchored there, and the label.
+        """Returns position, text anchor and text of each grid line's label.
 
-        The outer ones stay inside, for on a phone there is no room beside.
+        The outer labels are anchored inside the chart, because phones have no space beside it.
         """
         anchors = ["start", *["middle"] * (len(self.ticks) - 2), "end"]
         pairs = zip(self.ticks, anchors, strict=True)
@@ -48,9 +48,9 @@ SHARES = Axis(0.0, 1.0, (0.0, 0.25, 0.5, 0.75, 1.0))
 
 
 def around(values: Sequence[float], signed: bool = False) -> Axis:
-    """An axis that takes in all values, with a few lines at round shares."""
+    """Returns an axis that contains all values, with a few grid lines at round shares."""
     widest = max(values) - min(values)
-    # Shares and what is lost of them lie closer together; whatever else has few lines too.
+    # The steps suit shares and their differences; wider ranges get about ten steps.
     step = next((step for step in _STEPS if widest <= 4 * step), max(_STEPS[-1], widest / 10))
     low = int(min(values) // step)
     high = int(-(-max(values) // step))

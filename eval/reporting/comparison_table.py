@@ -1,4 +1,4 @@
-"""The comparison of several agents on the terminal."""
+"""Comparison of several agents in the terminal."""
 
 from rich.console import Console
 from rich.text import Text
@@ -11,7 +11,7 @@ from eval.reporting.words import percent, points
 
 
 def show(console: Console, report: Comparison) -> None:
-    """Prints success, paired differences against the first, and what stands in their way."""
+    """Prints success, paired differences to the first agent, and warnings about the comparison."""
     table = table_of(f"{report.title}, {report.num_episodes} common episodes")
     for head in ("agent", "success", "95% interval", "difference", "paired 95%", "p"):
         table.add_column(head, justify="left" if head == "agent" else "right")

@@ -1,4 +1,4 @@
-"""What a comparison says: sentences on the differences, and the rows of its tables."""
+"""Texts of a comparison: sentences on the differences, and rows of the tables."""
 
 from collections.abc import Sequence
 
@@ -12,11 +12,11 @@ from eval.analysing.schema import (
 )
 from eval.reporting import words
 
-CauseKey = tuple[int, str, str, str]  # stage, its name, predicate, reason
+CauseKey = tuple[int, str, str, str]  # index and name of the stage, predicate, reason
 
 
 def sentence(row: AgentDifference) -> str:
-    """What a difference says: "b succeeds 12.0 points less often than a (95% interval ...)"."""
+    """Returns a difference as a sentence: "b succeeds 12.0 points less often than a (...)"."""
     way = "more" if row.value > 0 else "less"
     often = f"{abs(100 * row.value):.1f} points {way} often than" if row.value else "as often as"
     sure = f"95% interval {words.points_interval(row)}, p {words.probability(row.p_value)}"
@@ -24,7 +24,7 @@ def sentence(row: AgentDifference) -> str:
 
 
 def warnings(report: Comparison) -> list[str]:
-    """What stands in the way of a fair comparison."""
+    """Returns warnings if a comparison is not fair."""
     agents = report.agents
     found = []
     if len({(a.protocol, str(a.protocol_changes)) for a in agents}) > 1:
@@ -42,7 +42,7 @@ def warnings(report: Comparison) -> list[str]:
 
 
 def _versions(agents: Sequence[ComparedAgent]) -> list[str]:
-    """The libraries of which agents were run by different versions, in a sentence."""
+    """Returns a sentence for each library whose version differs between agents."""
     known = [(agent.name, agent.versions) for agent in agents if agent.versions]
     libraries = dict.fromkeys(library for _, versions in known for library in versions)
     found = []
@@ -55,27 +55,27 @@ def _versions(agents: Sequence[ComparedAgent]) -> list[str]:
 
 
 def judged_by(agent: ComparedAgent) -> str:
-    """The protocol with its changes."""
+    """Returns the protocol with its changes."""
     changes = words.changes(agent.protocol_changes)
     return f"{agent.protocol} with {changes}" if changes else agent.protocol
 
 
 def stages(agents: Sequence[ComparedAgent]) -> list[tuple[str, list[StageRow | None]]]:
-    """By stage of the plan the row of each agent, None where its plan does not have it."""
+    """Returns the row of each agent by stage of the plan, None if its plan lacks the stage."""
     known = [{(s.index, s.name): s for s in agent.stages or ()} for agent in agents]
     keys: set[tuple[int, str]] = set().union(*known)
     return [(words.numbered(*key), [rows.get(key) for rows in known]) for key in sorted(keys)]
 
 
 def parts(agents: Sequence[ComparedAgent]) -> list[tuple[str, list[SkillPart | None]]]:
-    """By part of a skill's success the row of each agent, None where it has none."""
+    """Returns the row of each agent by condition of a skill's success, None if it has none."""
     known = [{part.name: part for part in agent.parts or ()} for agent in agents]
     names = dict.fromkeys(name for rows in known for name in rows)
     return [(name, [rows.get(name) for rows in known]) for name in names]
 
 
 def taxes(agents: Sequence[ComparedAgent]) -> list[tuple[str, list[MatrixRow | None]]]:
-    """By handoff from skill to skill the row of each agent, None where it has none."""
+    """Returns the row of each agent by handoff between skills, None if it has none."""
     known = [{(r.from_, r.to): r for r in agent.handoff_matrix or []} for agent in agents]
     first = {key: row for rows in reversed(known) for key, row in rows.items()}
     keys = dict.fromkeys(key for rows in known for key in rows)
@@ -83,7 +83,7 @@ def taxes(agents: Sequence[ComparedAgent]) -> list[tuple[str, list[MatrixRow | N
 
 
 def causes(agents: Sequence[ComparedAgent]) -> list[tuple[CauseKey, list[int]]]:
-    """By first cause how many failures of each agent had it, the most frequent first."""
+    """Returns the number of failures of each agent by first cause, the most frequent first."""
     counts: list[dict[CauseKey, int]] = []
     for agent in agents:
         counts.append({})

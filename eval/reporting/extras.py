@@ -1,4 +1,4 @@
-"""How timeouts, clutter and blocked views read; a report written before may have none of them."""
+"""Texts on timeouts, clutter and blocked views, which reports of earlier versions may lack."""
 
 from msgspec import UNSET, UnsetType
 
@@ -9,7 +9,7 @@ from tpsrl.errors import one_line
 
 
 def lines(report: Report | SkillReport) -> list[str]:
-    """A line of text for each that the report has."""
+    """Returns a line of text for each of these entries that the report has."""
     texts = lost(report)
     if isinstance(report, Report):
         texts += [*notes(report), _timeouts(report), _clutter(report)]
@@ -20,7 +20,7 @@ def lines(report: Report | SkillReport) -> list[str]:
 
 
 def notes(report: Report) -> list[str]:
-    """What of domain and episodes makes the success another than it seems to be, a line each."""
+    """Returns lines on domain and episodes that are needed to interpret the success rate."""
     found = []
     if report.domain:
         found.append(f"planning domain: {report.domain}")
@@ -39,7 +39,7 @@ def notes(report: Report) -> list[str]:
 
 
 def lost(report: Report | SkillReport) -> list[str]:
-    """The episodes that were lost, a line each, after one that says how many."""
+    """Returns a line with the number of lost episodes and one for each; [] if there are none."""
     found = report.lost or []
     if not found:
         return []
@@ -48,12 +48,12 @@ def lost(report: Report | SkillReport) -> list[str]:
 
 
 def number_lost(report: Report | SkillReport) -> int | UnsetType:
-    """How many episodes were lost, where any were."""
+    """Returns the number of lost episodes, UNSET if there are none."""
     return len(report.lost) if report.lost else UNSET
 
 
 def all_lost(report: Index) -> str:
-    """How many episodes were lost of each evaluation; "" where none were."""
+    """Returns the number of lost episodes of each evaluation as text, "" if there are none."""
     found = [f"{row.name} {row.lost}" for row in report.runs if row.lost]
     return f"episodes lost and not counted: {', '.join(found)}" if found else ""
 
@@ -75,7 +75,7 @@ def _clutter(report: Report) -> str:
 
 
 def figures(report: Report | SkillReport) -> list[tuple[str, str]]:
-    """Those of clutter and view for the head of a page: value, and what it is."""
+    """Returns value and label of the figures on clutter and view, for the head of a page."""
     moved = report.clutter_moved if isinstance(report, Report) else None
     found = []
     if moved:
@@ -87,11 +87,11 @@ def figures(report: Report | SkillReport) -> list[tuple[str, str]]:
 
 
 def ending(report: Report | IndexRow) -> str:
-    """Success with timeouts ending the episode."""
+    """Returns success with timeouts ending the episode."""
     return percent(report.timeouts.ending.mean if report.timeouts else None)
 
 
 def ignored(report: Report | IndexRow) -> str:
-    """Success with timeouts ignored."""
+    """Returns success with timeouts ignored."""
     rate = report.timeouts.ignored if report.timeouts else None
     return percent(rate.mean if rate else None)

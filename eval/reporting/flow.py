@@ -1,4 +1,4 @@
-"""The picture of how failures run: from what went wrong over the stage that broke to the end."""
+"""Diagram of the flow of failures: from first causes through the failed stage to the end."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -10,15 +10,15 @@ from eval.reporting import words
 from eval.reporting.words import percent
 
 WIDTH, BAR = 960, 14  # pixels
-_SCALE, _TOP = 420, 8  # pixels; the scale is that of all episodes
-_PITCH = 24  # pixels from one name to the next, at least
-_COLUMNS = {"cause": 330, "stage": 580, "end": 820}  # where the bars of a kind stand
-_LONGEST = 40  # letters of a cause, beside the share, that there is room for
+_SCALE, _TOP = 420, 8  # pixels: height of all episodes, upper margin
+_PITCH = 24  # minimum distance (pixels) of two names
+_COLUMNS = {"cause": 330, "stage": 580, "end": 820}  # left edge of the bars of each kind
+_LONGEST = 40  # characters of a cause's name that fit beside the share
 
 
 @dataclasses.dataclass(slots=True)
 class FlowBar:
-    """A node as a bar, and how much of its left and right side is taken already, in pixels."""
+    """A node as a bar; `left` and `right` are the occupied heights of its sides (pixels)."""
 
     node: FlowNode
     name: str
@@ -29,12 +29,12 @@ class FlowBar:
 
     @property
     def x(self) -> int:
-        """The left edge."""
+        """Left edge."""
         return _COLUMNS[self.node.kind]
 
     @property
     def label(self) -> str:
-        """The name, shortened where the table has all of it, and the share."""
+        """Name and share; the name is shortened, the table has it in full."""
         most = _LONGEST if self.node.kind == "cause" else len(self.name)
         cut = len(self.name) > most
         name = f"{self.name[: most - 1]}\N{HORIZONTAL ELLIPSIS}" if cut else self.name
@@ -43,7 +43,7 @@ class FlowBar:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FlowBand:
-    """An edge as a band: the classes of its style, its outline, and what it says."""
+    """An edge as a band: its style classes, outline and title."""
 
     kind: str
     outline: str
@@ -52,7 +52,7 @@ class FlowBand:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FlowPicture:
-    """The picture; `rows` are the same as a table, the nodes by their names."""
+    """The diagram; `rows` is the same as a table, with the names of the nodes."""
 
     height: float
     bars: list[FlowBar]
@@ -61,10 +61,10 @@ class FlowPicture:
 
 
 def picture(flow: Flow | None, results: Sequence[EpisodeResult]) -> FlowPicture | None:
-    """The picture of a flow, None where there is nothing to show.
+    """Returns the diagram of a flow, None if it has no edges.
 
-    Causes are named by the first causes of the results; one that none of them has is named by the
-    text of its node.
+    Causes are named after the first causes of the results. A cause that no result has is named by
+    the label of its node.
     """
     if not flow or not flow.edges:
         return None
@@ -98,7 +98,7 @@ def _names(flow: Flow, results: Sequence[EpisodeResult]) -> dict[str, str]:
 
 
 def _place(flow: Flow, named: Mapping[str, str]) -> dict[str, FlowBar]:
-    """Stacks the bars of each column, in the order given, each as high as what runs through it."""
+    """Stacks the bars of each column, in the given order; heights are the shares of the flow."""
     into: dict[str, float] = {}
     out: dict[str, float] = {}
     for edge in flow.edges:

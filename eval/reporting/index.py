@@ -1,4 +1,4 @@
-"""The table that leads to several reports: its rows, and how it shows on the terminal."""
+"""Index of several reports: its rows, and the table in the terminal."""
 
 from collections.abc import Mapping
 
@@ -13,10 +13,10 @@ from eval.reporting.words import percent
 
 
 def scenario_rows(reports: Mapping[str, Report]) -> list[IndexRow]:
-    """What the index says of each scenario.
+    """Returns the row of each scenario.
 
-    `stages` is the mean number of steps of the plan that succeeded before the first one failed, of
-    `num_stages`; `disagree` counts the stages run in which the skill's own thresholds and the
+    `stages` is the mean number of plan steps that succeeded before the first failure, of
+    `num_stages`. `disagree` counts the runs of stages in which the skill's own thresholds and the
     plan's predicates disagree, of `stages_run`.
     """
     return [
@@ -42,7 +42,7 @@ def scenario_rows(reports: Mapping[str, Report]) -> list[IndexRow]:
 
 
 def skill_rows(reports: Mapping[str, SkillReport]) -> list[IndexRow]:
-    """What the index says of each skill."""
+    """Returns the row of each skill."""
     return [
         IndexRow(
             name=name,
@@ -65,7 +65,7 @@ def show(console: Console, summary: Index) -> None:
     title = f"{summary.title}, {count}, protocol {summary.protocol}, {acting.who(summary)}"
     table = table_of(title)
     table.caption_justify = "left"
-    table.collapse_padding = True  # or some rows would be cut off at 80 columns
+    table.collapse_padding = True  # otherwise some rows are truncated at 80 columns
     rows = [_narrow(cells(row)) for row in summary.runs]
     for place, head in enumerate(rows[0]):
         table.add_column(head, justify="right" if place else "left", no_wrap=True)
@@ -81,7 +81,7 @@ def show(console: Console, summary: Index) -> None:
 
 
 def _narrow(texts: dict[str, str]) -> dict[str, str]:
-    """A row that fits into 80 columns: both readings share one, some are on the page alone."""
+    """Returns a row for 80 columns: one column for both timeout readings, some left out."""
     both = f"{texts.pop('ending', '')}/{texts.pop('ignored', '')}"
     row = {head: text for head, text in texts.items() if head not in ("runs", "differ")}
     if both == "/":
@@ -91,7 +91,7 @@ def _narrow(texts: dict[str, str]) -> dict[str, str]:
 
 
 def cells(row: IndexRow) -> dict[str, str]:
-    """A row of the index as texts, by the head of the column."""
+    """Returns a row of the index as texts, by column head."""
     low, high = row.success.ci_low or 0, row.success.ci_high or 0
     texts = {
         "name": row.name,

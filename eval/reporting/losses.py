@@ -1,4 +1,4 @@
-"""Where success is lost between what the skills can do and what the chain does, as a waterfall."""
+"""Waterfall chart of the loss between success of isolated skills and success of the chain."""
 
 import dataclasses
 import itertools
@@ -8,12 +8,12 @@ from eval.analysing.schema import LossPart, Propagation
 from eval.reporting import bars, words
 from eval.reporting.words import percent, points
 
-_LEAST = 0.005  # of success: smaller parts share a row
+_LEAST = 0.005  # smaller parts (share of episodes) are one row
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LossStep:
-    """A bar of the waterfall, from what was left before a part to what is left after it."""
+    """A bar of the waterfall, from the success before a part of the loss to that after it."""
 
     label: str
     kind: str
@@ -24,7 +24,7 @@ class LossStep:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Waterfall:
-    """From the product of isolated rates to the measured success; `told` says it in a sentence."""
+    """From the product of isolated rates to measured success; `told` is a summary sentence."""
 
     axis: bars.Axis
     isolated: float
@@ -34,7 +34,7 @@ class Waterfall:
 
 
 def waterfall(found: Propagation | None) -> Waterfall | None:
-    """The waterfall; None where the product of isolated rates was not measured."""
+    """Returns the waterfall; None if the product of isolated rates was not measured."""
     if found is None or found.product_isolated is None or not isinstance(found.parts, list):
         return None
     small = [part.value for part in found.parts if abs(part.value) < _LEAST]

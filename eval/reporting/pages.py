@@ -1,7 +1,7 @@
 """`report.html` of a scenario, of a skill, of several of either, and of a comparison.
 
-A page needs nothing else to be read; links to films and other reports are relative to its folder.
-The templates beside this module escape all text that they are given.
+Pages are self-contained, except for links to videos and other reports relative to their folder. The
+templates beside this module escape all texts.
 """
 
 import functools
@@ -29,7 +29,7 @@ from eval.reporting.words import percent
 
 
 def scenario(report: Report, results: Sequence[EpisodeResult]) -> str:
-    """The page of a scenario; `results` are those of its episodes, as episodes.jsonl has them."""
+    """Returns the page of a scenario; `results` are of its episodes, as in episodes.jsonl."""
     facts = _facts(report)
     facts.insert(-1, "replanning after failures" if report.replan else "fixed plan")
     return _render(
@@ -48,7 +48,7 @@ def scenario(report: Report, results: Sequence[EpisodeResult]) -> str:
 
 
 def skill(report: SkillReport, results: Sequence[SkillResult]) -> str:
-    """The page of a skill by itself; `results` are those of its runs."""
+    """Returns the page of a skill in isolation; `results` are of its runs."""
     return _render(
         "skill.html",
         title=f"{report.title}, {report.agent} agent",
@@ -60,7 +60,7 @@ def skill(report: SkillReport, results: Sequence[SkillResult]) -> str:
 
 
 def index(report: Index) -> str:
-    """The page of several evaluations, whose links lead to the reports in the folders beside it."""
+    """Returns the page of several evaluations, with links to the reports in subfolders."""
     cells = [list(tables.cells(row).items()) for row in report.runs]
     heads = [f"#{head}" if place else head for place, (head, _) in enumerate(cells[0])]
     texts = [[text for _, text in row[1:]] for row in cells]
@@ -76,7 +76,7 @@ def index(report: Index) -> str:
 
 
 def comparison(report: Comparison) -> str:
-    """The page of a comparison, whose links lead to the evaluations."""
+    """Returns the page of a comparison, with links to the evaluations."""
     facts = [f"{report.num_episodes} common episodes of split {report.split}"]
     facts.append(f"seed {report.seed}")
     if report.dataset is not None:
@@ -131,7 +131,7 @@ def _count(report: Report | SkillReport) -> str:
 
 
 def _facts(report: Report | SkillReport | Index) -> list[str]:
-    """What was run, in short."""
+    """Returns the description of the run in short phrases."""
     count = f"{report.num_episodes} episodes"
     source = [f"{count} of split {report.split}", f"seed {report.seed}"]
     if isinstance(report, SkillReport) and report.starts is not None:
@@ -153,23 +153,23 @@ def _facts(report: Report | SkillReport | Index) -> list[str]:
 
 
 def address(path: str) -> str:
-    """The address of a file beside the page, for an attribute.
+    """Returns the URL of a file relative to the page, for an attribute.
 
     Raises:
-        ValueError: the path does not begin at the page, so that it could name another machine.
+        ValueError: the path is absolute, so that it could name another host.
     """
     if path.startswith("/"):
         raise ValueError(f"{path!r} does not begin at the page")
-    return urllib.parse.quote(path)  # the colon of a scheme too
+    return urllib.parse.quote(path)  # including the colon of a scheme
 
 
 def _replay(command: str, episode: str) -> str:
-    """The command that runs one episode of an evaluation again, with a video, for a shell."""
+    """Returns the shell command that repeats one episode of an evaluation, with a video."""
     return f"{command} {shlex.quote(f'episode={episode}')} videos=1"
 
 
 def _prose(text: str) -> Markup:
-    """Text in which what stands between backticks is set as code."""
+    """Returns text with the parts between backticks as code."""
     return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
@@ -178,7 +178,7 @@ def _amount(value: float, unit: str) -> str:
 
 
 def _edge(value: float | None, unit: str) -> str:
-    """The bound of a bin; the last one may have none."""
+    """Returns the bound of a bin as text; the last bin may have none."""
     if value is None:
         return "more"
     if unit == "share":
@@ -192,7 +192,7 @@ def _gain_axis(rows: Sequence[RepairRow]) -> bars.Axis:
 
 
 def _head(name: str) -> str:
-    """The head of a column of numbers."""
+    """Returns the head of a column of numbers."""
     return f"#{name}"
 
 

@@ -1,4 +1,4 @@
-"""The report on the terminal."""
+"""Report in the terminal."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,11 +21,11 @@ from eval.reporting.words import Bounded, percent, signed
 
 
 def show(console: Console, report: Report) -> None:
-    """Prints stages, first causes, what handoffs cost, and the overall success with findings.
+    """Prints stages, first causes, taxes of handoffs, and overall success with findings.
 
     Columns: `run` counts the episodes that ran the stage, `done` success by the plan's predicates,
-    `skill` by the skill's own thresholds, `differ` the runs in which these two disagree; `rate` and
-    interval are those of `done`; `chain` is the share of all episodes in which every stage so far
+    `skill` by the skill's own thresholds, `differ` the runs in which the two disagree. `rate` and
+    interval are of `done`; `chain` is the share of all episodes in which every stage so far
     succeeded.
     """
     parts: list[Any] = [_stages(report.stages)]
@@ -46,7 +46,7 @@ def show(console: Console, report: Report) -> None:
 
 
 def show_skill(console: Console, report: SkillReport) -> None:
-    """Prints the parts of success, first causes and the success of a skill run by itself."""
+    """Prints conditions of success, first causes and success of a skill in isolation."""
     parts = table_of(f"{report.title}, {report.agent} agent")
     for head in ("part of success", "held", "missed by"):
         parts.add_column(head, justify="left" if head == "part of success" else "right")
@@ -93,7 +93,7 @@ def _interval(row: Bounded) -> str:
 
 
 def _whole(share: float | None) -> str:
-    """A share in whole percents, for a narrow column; the report has the exact one."""
+    """Returns a share in whole percent for a narrow column; the report has the exact one."""
     return "-" if share is None else f"{100 * share:.0f}%"
 
 
@@ -168,6 +168,6 @@ def _overall(report: Report | SkillReport, what: str = "full success") -> Text:
 
 
 def table_of(title: str) -> Table:
-    """An empty table in the style of all of them."""
+    """Returns an empty table in the common style."""
     style = {"title_justify": "left", "title_style": "bold", "pad_edge": False}
     return Table(title=Text(title), box=rich.box.SIMPLE_HEAD, **style)  # type: ignore[arg-type]

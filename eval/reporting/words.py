@@ -1,4 +1,4 @@
-"""How shares, margins and causes read, on the page and on the terminal."""
+"""Texts for shares, margins and causes, on pages and in the terminal."""
 
 import math
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from eval.analysing.results import generic
 from eval.analysing.schema import LossPart, RepairRow, SkillReport
 from planner.execution.trace import Cause
 
-# Why a skill or an episode ended (`planner.execution.trace`, `skills.core.skill.FAILURES`).
+# Reasons why a skill or episode ended (`planner.execution.trace`, `skills.core.skill.FAILURES`).
 REASONS = {
     "success": "success",
     "timeout": "ran out of steps",
@@ -29,7 +29,7 @@ REASONS = {
     "hold_broken": "hold of the handle broke",
 }
 
-# What parts the measured success from the product of isolated rates.
+# Parts of the loss between the product of isolated rates and measured success.
 LOSSES = {
     "selection": "selection of episodes",
     "tax": "handoff tax",
@@ -38,7 +38,7 @@ LOSSES = {
     "made_good": "made good later",
 }
 
-# In what a handoff may be off the skill's own start states.
+# Error dimensions of handoffs.
 DIMENSIONS = {
     "distance": "distance to the target",
     "heading": "heading off the target",
@@ -48,7 +48,7 @@ DIMENSIONS = {
     "view_blocked": "view blocked",
 }
 
-# What did not hold, by the predicate that says so, of its terms.
+# Texts of predicates, with their terms as {0} and {1}.
 FACTS = {
     "holding": "{0} in the hand",
     "not_holding": "hand empty",
@@ -63,7 +63,7 @@ FACTS = {
     "undisturbed": "{0} where it was",
 }
 
-# What has a marker on its handle.
+# Furniture by the marker of its handle.
 PLACES = {
     "fridge_push_point": "fridge",
     "cab_push_point_4": "right bottom drawer",
@@ -81,52 +81,52 @@ OTHERS = "all others"
 
 
 class Bounded(Protocol):
-    """A value with its interval."""
+    """A value with an interval."""
 
     @property
     def ci_low(self) -> float | None:
-        """The lower end, None when it was not measured."""
+        """Lower bound, None if it was not measured."""
         ...
 
     @property
     def ci_high(self) -> float | None:
-        """The upper end."""
+        """Upper bound, None if it was not measured."""
         ...
 
 
 class Joining(Protocol):
-    """Something from one skill to the next."""
+    """A row about the handoff between two skills."""
 
     @property
     def from_(self) -> str:
-        """The first skill."""
+        """First skill."""
         ...
 
     @property
     def to(self) -> str:
-        """The second skill."""
+        """Second skill."""
         ...
 
 
 def changes(entries: Mapping[str, object]) -> str:
-    """Entries that differ from a preset: "limits.episode_steps=2500"."""
+    """Returns entries that differ from a preset as text: "limits.episode_steps=2500"."""
     return ", ".join(f"{key}={value}" for key, value in entries.items())
 
 
 def percent(value: float | None) -> str:
-    """A share as a percentage, "-" when it was not measured."""
+    """Returns a share as a percentage, "-" if it was not measured."""
     return "-" if value is None else f"{100 * value:.1f}%"
 
 
 def interval(row: Bounded | None) -> str:
-    """The bounds of a share, "-" when it was not measured."""
+    """Returns the bounds of a share, "-" if they were not measured."""
     if row is None or row.ci_low is None or row.ci_high is None:
         return "-"
     return f"{percent(row.ci_low)} to {percent(row.ci_high)}"
 
 
 def points(value: float | None) -> str:
-    """A difference of shares in percentage points, "-" when it was not measured."""
+    """Returns a difference of shares in percentage points, "-" if it was not measured."""
     if value is None:
         return "-"
     text = f"{100 * value:+.1f}"
@@ -134,33 +134,34 @@ def points(value: float | None) -> str:
 
 
 def points_interval(row: Bounded) -> str:
-    """The bounds of a difference in percentage points, "-" when it was not measured."""
+    """Returns the bounds of a difference in percentage points, "-" if not measured."""
     return points_between(row.ci_low, row.ci_high)
 
 
 def points_between(low: float | None, high: float | None) -> str:
-    """The same of two bounds."""
+    """Returns two bounds in percentage points, "-" if they were not measured."""
     return "-" if low is None or high is None else f"{points(low)} to {points(high)}"
 
 
 def probability(value: float | None) -> str:
-    """A p-value, "-" when there is none."""
+    """Returns a p-value as text, "-" if there is none."""
     if value is None:
         return "-"
     return "<0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def signed(margin: float | None, unit: str) -> str:
-    """A margin with its unit; yes-or-no facts have no size to show."""
+    """Returns a margin with its unit; "" if it is of a yes-or-no condition or not finite."""
     if margin is None or not math.isfinite(margin) or unit == "bool":
         return ""
     return f"{margin:+.3g} {unit}"
 
 
 def driving(report: SkillReport) -> tuple[str, str, str] | None:
-    """The mean of a path metric, of most skills SPL: its name, figure and interval.
+    """Returns name, mean and interval of a path metric, SPL for most skills.
 
-    None for skills that do not drive somewhere. Reports of before have no interval, "" then.
+    None for skills that do not drive to a place. Reports of earlier versions have no interval; it
+    is "" then.
     """
     path = report.path
     if not path:
@@ -172,19 +173,20 @@ def driving(report: SkillReport) -> tuple[str, str, str] | None:
 
 
 def plain(name: str) -> str:
-    """An identifier as words: "open_fridge" -> "open fridge"."""
+    """Returns an identifier as words: "open_fridge" -> "open fridge"."""
     return name.replace("_", " ")
 
 
 def reason(name: str) -> str:
-    """Why something ended; skills of somebody's own may have reasons that are not listed."""
+    """Returns the reason of an end as text; skills of users may have reasons not listed here."""
     return REASONS.get(name, plain(name))
 
 
 def fact(predicate: str) -> str:
-    """What a predicate says: "holding(obj_4, robot_0)" -> "obj_4 in the hand".
+    """Returns a predicate as text: "holding(obj_4, robot_0)" -> "obj_4 in the hand".
 
-    Of a skill by itself it is the name of a part of success. What is not known stays as it is.
+    For a skill in isolation it is the name of a condition of success. Unknown predicates are
+    unchanged.
     """
     name, bracket, rest = predicate.partition("(")
     if not bracket:
@@ -197,9 +199,9 @@ def fact(predicate: str) -> str:
 
 
 def stage(name: str) -> str:
-    """A step of a plan: "open_fridge fridge_push_point" -> "open fridge: fridge".
+    """Returns a step of a plan as text: "open_fridge fridge_push_point" -> "open fridge: fridge".
 
-    Numbers before it and names of objects stay as they are.
+    Leading numbers and names of objects are unchanged.
     """
     action, _, about = name.rpartition(" ")
     place = PLACES.get(about)
@@ -207,17 +209,17 @@ def stage(name: str) -> str:
 
 
 def numbered(index: int, name: str) -> str:
-    """A step of a plan with its number: 0, "pick obj_0" -> "1  pick obj_0"; -1 is of none."""
+    """Returns a plan's step with its number: 0, "pick obj_0" -> "1  pick obj_0"; -1: without."""
     return stage(name) if index < 0 else f"{index + 1}  {stage(name)}"
 
 
 def lacking(cause: Cause) -> str:
-    """What a first cause lacks, without the names that differ between episodes."""
+    """Returns the missing predicate of a first cause, without names that differ by episode."""
     return fact(generic(cause.predicate))
 
 
 def figures(cause: Cause, text: str) -> str:
-    """A cause with its figures, given its text in the files (`eval.analysing.causes`).
+    """Returns a cause with its figures, from its text in the files (`eval.analysing.causes`).
 
     "holding(obj_0, robot_0): not so at step 9" -> "obj_0 in the hand: not so at step 9"
     """
@@ -227,29 +229,29 @@ def figures(cause: Cause, text: str) -> str:
 
 
 def loss(kind: str) -> str:
-    """A part of what propagation costs."""
+    """Returns the name of a part of the loss."""
     return LOSSES.get(kind, plain(kind))
 
 
 def dimension(name: str) -> str:
-    """In what a handoff is off."""
+    """Returns the name of an error dimension of handoffs."""
     return DIMENSIONS.get(name, plain(name))
 
 
 def repair(kind: str) -> str:
-    """A kind of repaired handoff."""
+    """Returns the name of a kind of repair."""
     return REPAIRS.get(kind, f"{plain(kind).capitalize()} repaired")
 
 
 def link(row: Joining) -> str:
-    """A handoff from skill to skill: "navigate -> open fridge"; "others" stands for the rest."""
+    """Returns a handoff between skills: "navigate -> open fridge"; "others" stands for the rest."""
     if row.from_ == row.to == "others":
         return OTHERS
     return f"{plain(row.from_)} -> {plain(row.to)}"
 
 
 def repair_sentence(row: RepairRow) -> str:
-    """What repairing one handoff brings: "Repairing navigate -> pick alone lifts ..."."""
+    """Returns the gain of a repair: "Repairing navigate -> pick alone lifts ..."."""
     change = row.after - row.before
     verb = "lifts" if change > 0 else "lowers" if change < 0 else "leaves"
     before, after = f"{100 * row.before:.0f}%", f"{100 * row.after:.0f}%"
@@ -259,13 +261,13 @@ def repair_sentence(row: RepairRow) -> str:
 
 
 def setback(row: LossPart) -> str:
-    """A part of what propagation costs, with where: "handoff tax, nav obj_0 -> pick obj_0"."""
+    """Returns a part of the loss with its place: "handoff tax, nav obj_0 -> pick obj_0"."""
     where = steps(row)
     return f"{loss(row.kind)}, {where}" if where else loss(row.kind)
 
 
 def steps(row: LossPart) -> str:
-    """The handoff between two steps of a plan, or the skill of a first step; "" for neither."""
+    """Returns the handoff of a row, or the skill of a first step; "" if it has neither."""
     if row.from_ and row.to:
         return f"{stage(row.from_)} -> {stage(row.to)}"
     return stage(row.to or plain(row.skill or ""))

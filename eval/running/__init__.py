@@ -1,1 +1,1 @@
-"""Runs episodes over processes: scenarios, skills by themselves, several at once, films."""
+"""Execution of evaluations in worker processes: scenarios, isolated skills, videos."""

@@ -1,4 +1,4 @@
-"""Who acts for the skills."""
+"""Policies of an evaluation, by skill."""
 
 import os
 from collections.abc import Collection, Iterator, Mapping
@@ -21,18 +21,18 @@ SCRIPTED = "scripted"
 
 
 class Policies(Mapping[str, SkillPolicy]):
-    """The policies of an agent for a whole plan by the name of the skill, made when asked for.
+    """Policies of an agent for a whole plan, by skill; scripted ones are made on first access.
 
-    A skill that no plan needs may have nobody who acts for it.
+    A skill that no plan needs may lack a policy.
 
     Args:
-        agent: who acts
-        learned: for some skills the path of the checkpoint that acts instead
-        rules: how its plans are carried out; None: by the executor's own, and the agent's
-        predicates: of the protocol
+        agent: preset that determines the policies
+        learned: path of the checkpoint of each skill with a trained policy
+        rules: of plan execution; None: the executor's defaults with those of the agent
+        predicates: thresholds of the protocol; None: the defaults
 
     Raises:
-        UserError: there is no such checkpoint, or the agent cannot have it, or needs another.
+        UserError: a checkpoint does not exist, the agent cannot use it, or the agent needs another.
     """
 
     def __init__(
@@ -51,15 +51,15 @@ class Policies(Mapping[str, SkillPolicy]):
 
     @staticmethod
     def of(settings: AllSettings | BankSettings) -> "Policies":
-        """Those of an evaluation."""
+        """Returns the policies of an evaluation."""
         rules, predicates = settings.rules(), settings.protocol.predicates
         return Policies(settings.agent, settings.learned(), rules, predicates)
 
     def __getitem__(self, name: str) -> SkillPolicy:
-        """Who acts for a skill.
+        """Returns the policy of a skill.
 
         Raises:
-            UserError: nobody does; says what can be done.
+            UserError: the skill has no policy; the message names a remedy.
         """
         if name not in self._made:
             self._made[name] = stand_in(name, self._rules, self._predicates)
@@ -73,23 +73,23 @@ class Policies(Mapping[str, SkillPolicy]):
 
 
 def reset_arm() -> SkillPolicy:
-    """Who brings the arm back to rest between two skills."""
+    """Returns the policy that resets the arm between two skills."""
     from skills.scripted.reset_arm import ScriptedResetArm
 
     return ScriptedResetArm()
 
 
 def straight_resets(agent: AgentPreset, learned: Collection[str]) -> dict[str, SkillPolicy]:
-    """Who resets the arm before the skills before which it is not done by a plan."""
+    """Returns a reset policy without planning for each skill before which it is used."""
     from skills.scripted.reset_arm import StraightResetArm
 
     return dict.fromkeys(agent.resets_straight(learned), StraightResetArm())
 
 
 def describe(agent: str, learned: Mapping[str, str]) -> dict[str, Any]:
-    """What a report says of who acted: "agent" and, by skill, the learned ones ("learned").
+    """Returns the policies for a report: "agent" and, by skill, the trained ones ("learned").
 
-    The scripted robot is called "mixed" with some learned skills, and "learned" with all.
+    The scripted agent is named "mixed" if some skills are learned, and "learned" if all are.
     """
     if not learned:
         return {"agent": agent, "learned": {}}
@@ -101,18 +101,24 @@ def describe(agent: str, learned: Mapping[str, str]) -> dict[str, Any]:
 
 
 def checkpoints(learned: Mapping[str, str]) -> list[Path]:
-    """The files by which the learned ones act."""
+    """Returns the files of the trained policies."""
     return [_file_of(name, path) for name, path in learned.items()]
 
 
 def describe_preset(
     agent: AgentPreset, learned: Mapping[str, str], acted: Collection[str] | None = None
 ) -> dict[str, Any]:
-    """What a report on scenarios says of who acted.
+    """Returns the policies for a report on scenarios.
 
-    Beside what `describe` says: "agent_rules", the preset's entries; "agent_changes", those that
-    differ from the preset of its name; and "stand_ins", by skill who acts in the stead of a policy
-    that is to be learned, of the skills that have `acted` (None: of all).
+    Args:
+        agent: preset of the evaluation
+        learned: path of each trained policy, by skill
+        acted: skills that ran; None: all
+
+    Returns:
+        The entries of `describe`, with "agent_rules" (all entries of the preset), "agent_changes"
+        (entries that differ from the preset of its name) and "stand_ins" (descriptions of the
+        scripted policies that replaced missing checkpoints, by skill, of the skills in `acted`).
     """
     stand_ins, rules = {}, agent.deployed(ExecutionRules())
     if agent.learned == "all":
@@ -130,24 +136,24 @@ def describe_preset(
 
 
 def learned_alone(agent: str, skill: str) -> dict[str, str]:
-    """For one skill by itself, whose agent may be learned: what `describe` takes as `learned`."""
+    """Returns the `learned` argument of `describe` for one skill evaluated in isolation."""
     return {skill: agent} if _is_learned(agent) else {}
 
 
 def default(skill: str) -> str:
-    """Who acts for a skill by itself unless another agent is named."""
+    """Returns the agent of a skill evaluated in isolation, unless another one is set."""
     return registry.get(skill).default_agent or SCRIPTED
 
 
 def make_for_skill(agent: str, skill: str) -> SkillPolicy:
-    """The policy of an agent for one skill by itself.
+    """Returns the policy of an agent for one skill evaluated in isolation.
 
-    "scripted", "zero" and "random" act for every skill that has such a one, some have agents of
-    their own; a checkpoint acts for the skill it was trained on, and "pretrained" is the one that
-    comes with tpsrl.
+    "scripted", "zero" and "random" are available for every skill that supports them; some skills
+    have further agents. A checkpoint is valid for the skill that it was trained on, and
+    "pretrained" is the policy shipped with tpsrl.
 
     Raises:
-        UserError: there is no such agent for the skill; names the nearest.
+        UserError: the skill has no agent of this name; names the nearest.
     """
     from skills.policies import agents
 
@@ -169,7 +175,7 @@ def _is_learned(agent: str) -> bool:
 
 
 def _is_path(agent: str) -> bool:
-    if agent == pretrained.WORD:  # whatever folder is called so
+    if agent == pretrained.WORD:  # even if a folder has this name
         return False
     return (
         own.is_own(agent)
@@ -202,6 +208,6 @@ def _learned(skill: str, path: str) -> SkillPolicy:
 
     from skills.policies.learned import LearnedPolicy
 
-    # Episodes run one to a process, and a sum is the same whatever machine it is made on.
+    # Each process runs one episode at a time; with one thread sums do not depend on the machine.
     torch.set_num_threads(1)
     return LearnedPolicy(skill, path)

@@ -1,4 +1,4 @@
-"""Runs what a handoff analysis needs beside the evaluation itself: studies, and clips."""
+"""Additional runs of a handoff analysis: studies of episodes, and clips of failures."""
 
 import dataclasses
 import functools
@@ -29,26 +29,26 @@ from tpsrl.sim.base import Simulator
 from tpsrl.world.episode import Episode
 from tpsrl.world.state import WorldState
 
-_CAUSES, _CLIPS = 5, 2  # so many causes have so many clips each
+_CAUSES, _CLIPS = 5, 2  # number of causes, and of clips for each
 _BEFORE, _AFTER = 90, 15  # control steps around a first cause
 _STRIDE = 3
 NO_SNAPSHOTS = (
     "left out, because engine '{engine}' cannot put a home back exactly into an earlier state: "
     "skills in isolation, taxes of handoffs, repairs and blame"
 )
-_BUDGET = 4  # times the control steps of the evaluation itself
+_BUDGET = 4  # default, in multiples of the control steps of the evaluation itself
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StudyJob:
-    """An episode to study; `coalitions` by kind of repair are those to run."""
+    """An episode to study; `coalitions` to run, by kind of repair."""
 
     episode: Episode
     coalitions: dict[str, list[int]]
 
 
 def study_runner(settings: EvalSettings, players: Players) -> pool.Factory:
-    """What builds the function that studies one episode."""
+    """Returns the factory of the function that studies one episode."""
     return chains.ChainRunner(settings, functools.partial(study_episode, players))
 
 
@@ -60,10 +60,10 @@ def study_episode(
     reset_arm: SkillPolicy,
     job: StudyJob,
 ) -> dict[str, Any]:
-    """What `eval.handoffs.study.Study.run` gives of one episode.
+    """Returns the record of `eval.handoffs.study.Study.run` for one episode.
 
     Raises:
-        UserError: the episode is not valid; names it.
+        UserError: the episode is invalid; names it.
     """
     executor = chains.make_executor(settings, simulator, policies, reset_arm, after_timeout=False)
     study = Study(executor, players, opened_by_plan(settings.scenario))
@@ -81,10 +81,11 @@ def analyse(
     console: Console,
     runner: Callable[[EvalSettings, Players], pool.Factory] = study_runner,
 ) -> Analysis | None:
-    """Studies the first episodes of an evaluation; None where that is not asked for, or cannot be.
+    """Studies the first episodes of an evaluation.
 
-    A robot that plans again has no fixed sequence of steps, so there are no handoffs to compare.
-    `left_out` says what the engine stands in the way of.
+    Returns:
+        The analysis; None if none is requested, the engine does not allow it (see `left_out`), or
+        the robot replans: without a fixed sequence of steps there are no handoffs to compare.
 
     Raises:
         RunError: a worker failed or died.
@@ -111,7 +112,7 @@ def analyse(
 
 
 def left_out(settings: EvalSettings) -> str:
-    """Why the engine leaves an analysis out that is asked for; "" where it does not."""
+    """Returns why the engine does not allow a requested analysis; "" if it does."""
     able = engines.info(settings.engine).capabilities.exact_snapshots
     return "" if able or not _wanted(settings) else NO_SNAPSHOTS.format(engine=settings.engine)
 
@@ -122,7 +123,14 @@ def _wanted(settings: EvalSettings) -> bool:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ClipJob:
-    """A piece of an episode to film, in control steps; `poster` is a picture of step `at`."""
+    """A clip to film around the control step `at` of an episode, and a picture of that step.
+
+    Attributes:
+        episode: to run
+        at: control step of the first cause
+        path: file of the clip
+        poster: file of the picture
+    """
 
     episode: Episode
     at: int
@@ -137,7 +145,7 @@ def film_clip(
     reset_arm: SkillPolicy,
     job: ClipJob,
 ) -> dict[str, Any]:
-    """Films one clip; "poster" says whether there is a picture of it."""
+    """Films one clip; "poster" is whether its picture was written."""
     import imageio.v3 as imageio
 
     from eval.running.film import Film
@@ -165,7 +173,7 @@ def film_reel(
     journal: Journal,
     console: Console,
 ) -> list[ReelGroup]:
-    """Films what happened around the most frequent first causes; the report's "reel".
+    """Films the steps around the most frequent first causes; returns the report's "reel".
 
     Raises:
         RunError: a worker failed or died.

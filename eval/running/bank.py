@@ -1,4 +1,4 @@
-"""Makes a bank of exit states: runs the episodes of a scenario and keeps every handoff."""
+"""Makes banks of exit states: runs the episodes of a scenario and stores every handoff."""
 
 import dataclasses
 import operator
@@ -34,12 +34,12 @@ from tpsrl.world.slots import capacity_for
 from tpsrl.world.state import WorldState
 
 CONFIG = "config.yaml"
-_EVERY = 4  # steps between two states on the way
+_EVERY = 4  # control steps between two candidate states along a run
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BankJob:
-    """One episode to run; `path` is the file that its exit states go into."""
+    """One episode to run; its exit states are written to the file `path`."""
 
     episode: Episode
     path: Path
@@ -47,14 +47,14 @@ class BankJob:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KeptStates:
-    """How many exit states an episode has left, and whether it succeeded."""
+    """Number of exit states stored from an episode, and whether the episode succeeded."""
 
     success: bool
     states: int
 
 
 def bank_runner(settings: BankSettings) -> pool.Factory:
-    """What builds the function that runs one episode."""
+    """Returns the factory of the function that runs one episode."""
     return chains.ChainRunner(settings, run_episode)
 
 
@@ -63,22 +63,26 @@ def make_bank(
     console: Console | None = None,
     factory: Callable[[BankSettings], pool.Factory] = bank_runner,
 ) -> dict[str, dict[str, Any]]:
-    """Runs the episodes, writes the bank, prints what is in it, and returns the index by skill.
+    """Runs the episodes, writes the bank, prints its contents, and returns its index by skill.
 
-    The bank's folder appears when all episodes are done; until then what is finished is beside it,
-    and the same call goes on with it. `factory` makes what each worker is built
-    by; it and what it makes travel to the workers by pickle.
+    The bank's folder is created when all episodes are done. Until then finished episodes are kept
+    in a hidden folder beside it, from which the same call resumes.
+
+    Args:
+        settings: of the bank
+        console: for output; None: a new one
+        factory: makes the pool factory from the settings; both are pickled and sent to the workers
 
     Raises:
-        UserError: the folder is there already or cannot be written, the engine cannot take exact
-            snapshots, or an episode is not valid.
-        RunError: a worker failed or died, or no state was to be kept.
+        UserError: the folder exists or cannot be written, the engine cannot take exact snapshots,
+            or an episode is invalid.
+        RunError: a worker failed or died, or there was no state to store.
     """
     console = console or Console()
     engines.require_snapshots(settings.engine, "a bank of exit states")
     path = files.user_path(settings.out or f"out/bank/{settings.scenario.name}")
     unfinished = path.with_name(f".{path.name}.unfinished")
-    if _is_made(settings, path):  # killed when all was done, the same call is to end well
+    if _is_made(settings, path):  # a run killed after the bank was in place
         with locks.hold(unfinished, shown=path):
             shutil.rmtree(unfinished, ignore_errors=True)
         console.print(f"{path} holds these already; another out= has them made anew",
@@ -97,7 +101,7 @@ def make_bank(
 
 
 def _is_made(settings: BankSettings, out: Path) -> bool:
-    """Whether a folder has the bank of these settings."""
+    """Returns whether a folder holds the complete bank of these settings."""
     if not (out / CONFIG).is_file():
         return False
     try:
@@ -119,7 +123,7 @@ def _make(
     console: Console,
     factory: Callable[[BankSettings], pool.Factory],
 ) -> dict[str, dict[str, Any]]:
-    """Runs the episodes that the journal does not have, and puts the bank in place."""
+    """Runs the episodes that are not in the journal, and moves the bank to its place."""
     agents.Policies.of(settings)
     selection = select(
         settings.scenario,
@@ -169,7 +173,7 @@ def run_episode(
     """Runs one episode under the protocol, and writes its exit states into the job's file.
 
     Raises:
-        UserError: the episode is not valid, or the file cannot be written; names the episode.
+        UserError: the episode is invalid, or the file cannot be written; names the episode.
     """
     executor = chains.make_executor(settings, simulator, policies, reset_arm, snapshots=True)
     along = _Along(simulator, settings.along)
@@ -191,13 +195,13 @@ def run_episode(
 
 
 class _Along:
-    """Keeps states on the way of every skill, at most so many of a run, evenly spread."""
+    """Stores states along each run of a skill: at most `count` per run, evenly spaced in time."""
 
     execution: Execution
 
     def __init__(self, simulator: Simulator, count: int) -> None:
         self._simulator, self._count = simulator, count
-        self._found: dict[str, list[StateAlong]] = {}  # by the name of the stage
+        self._found: dict[str, list[StateAlong]] = {}  # by stage name
 
     def on_step(self, world: WorldState, info: StepInfo) -> None:
         """See `planner.execution.progress.OnStep`."""
@@ -209,9 +213,9 @@ class _Along:
         self._found.setdefault(info.name, []).append(state)
 
     def states(self, trace: Trace) -> Iterator[StateAlong]:
-        """Those that are kept, which say whether their skill succeeded.
+        """Yields the selected states, each with the success of its skill.
 
-        Like exit states, of all skills that ran, those after the first timeout included.
+        As with exit states, skills that ran after the first timeout are included.
         """
         for stage in (trace.ignoring or trace).stages:
             found = self._found.get(stage.name, [])
@@ -221,11 +225,11 @@ class _Along:
 
 
 def exit_states(trace: Trace) -> Iterator[ExitState]:
-    """Where the skills of an episode's plan began that came after others, in their order.
+    """Yields the state at each handoff between two skills of an episode's plan, in order.
 
-    A stage that did not run, since its preconditions did not hold, is passed over: nothing starts
-    in the state before it, and the state after it is what the last skill that ran has left behind.
-    With timeouts ignored the plan goes on after one that ends the episode.
+    A stage whose preconditions did not hold has not run and is skipped: no skill starts in the
+    state before it, and the state after it is the exit state of the last skill that ran. If
+    timeouts were ignored, handoffs after a timeout that ends the episode are included.
     """
     whole = trace.ignoring or trace
     last = None
@@ -246,7 +250,7 @@ def exit_states(trace: Trace) -> Iterator[ExitState]:
 
 
 def show(console: Console, title: str, indices: Mapping[str, Mapping[str, Any]]) -> None:
-    """Prints what a bank has: of which skill, before which, how many, and the size of the files."""
+    """Prints the number of states by skill and next skill, and the size of the files."""
     table = Table(title=f"{title}: exit states")
     for name in ("skill", "next skill"):
         table.add_column(name)
@@ -266,7 +270,7 @@ def _wanted(state: ExitState, only: str) -> bool:
 
 
 def _write(folder: Path, parts: Sequence[Path], header: Mapping[str, Any]) -> dict[str, Any]:
-    """Puts the states of all episodes, in their order, together by skill; the indices."""
+    """Collects the states of all episodes by skill, in episode order, and returns the indices."""
     writer = BankWriter(folder)
     try:
         for path in parts:
@@ -287,7 +291,7 @@ def _put_in_place(unfinished: Path, out: Path) -> None:
 
 
 def _header(settings: BankSettings, episodes: Sequence[Episode]) -> dict[str, Any]:
-    """What was run."""
+    """Returns the description of the run for the bank's index."""
     return {
         "version": tpsrl.__version__,
         "scenario": settings.scenario.name,

@@ -1,8 +1,8 @@
-"""Whether a policy looks: sensors that show it another episode.
+"""Test of whether a policy uses its sensors: runs with the readings of another episode.
 
-A policy that has learned the rooms by heart succeeds as often when its camera shows another
-apartment. So a run is repeated with the readings of a donor, the run of the next start by the same
-policy, step by step: readings as they are in runs, but of no use.
+A policy that has memorised the rooms succeeds as often when its camera shows another apartment. So
+a run is repeated with the readings of a donor, step by step. The donor is the run of the same
+policy from the next start state: its readings are realistic, but uninformative.
 """
 
 import dataclasses
@@ -22,10 +22,10 @@ SENSORS = ("depth", "laser", *(name for name in PICTURES if name != HEAD_DEPTH))
 
 
 def parse(text: str | None) -> tuple[str, ...]:
-    """The sensors of `blind=`.
+    """Returns the sensors named by `blind=`.
 
     Raises:
-        UserError: there is no such sensor, or one stands there twice; names the nearest.
+        UserError: a sensor does not exist or is repeated; names the nearest.
     """
     names = tuple(name.strip() for name in text.split(",")) if text else ()
     for name in names:
@@ -37,10 +37,10 @@ def parse(text: str | None) -> tuple[str, ...]:
 
 
 def check(policy: SkillPolicy, names: tuple[str, ...]) -> None:
-    """Refuses to blind a policy to what it does not look at.
+    """Checks that a policy has the sensors that it is to be blinded to.
 
     Raises:
-        UserError: names the sensor.
+        UserError: the policy lacks one; names the sensor.
     """
     has = {
         "depth": policy.depth_size is not None,
@@ -55,25 +55,25 @@ def check(policy: SkillPolicy, names: tuple[str, ...]) -> None:
 
 @dataclasses.dataclass(slots=True)
 class Seen:
-    """Head depth, laser scan and other pictures of each step, as far as the policy looked."""
+    """Head depth, laser scan and other images that a policy received, by step."""
 
     depth: list[np.ndarray | None] = dataclasses.field(default_factory=list)
     laser: list[Any] = dataclasses.field(default_factory=list)
     pictures: list[Any] = dataclasses.field(default_factory=list)
 
     def at(self, step: int) -> tuple[np.ndarray | None, Any, Any]:
-        """Those of a step, or the last."""
+        """Returns the readings of a step, or of the last step if the run was shorter."""
         row = min(step, len(self.depth) - 1)
         return self.depth[row], self.laser[row], self.pictures[row] if self.pictures else None
 
 
 class Blinded:
-    """A policy that notes what it sees, or is shown what was noted of another run.
+    """Wraps a policy: records its readings in `seen`, and replaces them by those of a donor.
 
     Args:
         policy: that acts
-        donor: what it is shown; None: what there is, which is noted in `seen`
-        names: of the sensors that are the donor's
+        donor: readings of another run; None: the policy receives its own
+        names: sensors whose readings are replaced
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Who carries out the plans of an evaluation, and under which rules."""
+"""Simulator, executor and workers for the plans of an evaluation."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def make_simulator(settings: Settings) -> Simulator:
-    """One home that has room for the scenario's objects."""
+    """Returns a simulator of one home with room for the scenario's objects."""
     from tpsrl import sim
 
     return sim.make(
@@ -36,7 +36,15 @@ def make_executor(
     reset_arm: SkillPolicy,
     **rules: Any,
 ) -> Executor:
-    """An executor under the protocol's limits and the agent's rules, of which some are changed."""
+    """Returns an executor under the protocol's limits and the agent's rules.
+
+    Args:
+        settings: of the evaluation
+        simulator: of one home
+        policies: by skill
+        reset_arm: policy that resets the arm
+        **rules: entries of `ExecutionRules` to change
+    """
     protocol = settings.protocol
     return Executor(
         simulator,
@@ -52,17 +60,17 @@ def make_executor(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ChainRunner(Generic[T]):
-    """Builds in each worker one simulator, which its jobs use in turn.
+    """Builds one simulator in each worker, which all jobs of the worker use.
 
-    `run(settings, simulator, policies, reset_arm, job)` does one job. Policies are made anew for
-    each, so that nothing is left over from the last one.
+    `run(settings, simulator, policies, reset_arm, job)` runs one job. Each job has new policies, so
+    that no state is carried over from the previous one.
     """
 
     settings: Settings
     run: Callable[..., T]
 
     def __call__(self) -> Callable[[Any], T]:
-        """The function that does one job."""
+        """Returns the function that runs one job."""
         settings, simulator = self.settings, make_simulator(self.settings)
         return lambda job: self.run(
             settings, simulator, agents.Policies.of(settings), agents.reset_arm(), job
@@ -70,6 +78,6 @@ class ChainRunner(Generic[T]):
 
 
 def about_episode(episode: str, error: UserError) -> UserError:
-    """The error, which says of which episode it is."""
+    """Returns the error with the episode's id as prefix."""
     prefix, message = f"episode {episode}: ", str(error)
     return UserError(message if message.startswith(prefix) else prefix + message)

@@ -1,4 +1,4 @@
-"""Whether the episodes of a file can be run, found out before the first of them is."""
+"""Checks that the episodes of a file can be run, before the first one starts."""
 
 import contextlib
 import dataclasses
@@ -23,20 +23,21 @@ from tpsrl.world.floor import in_room
 from tpsrl.world.layouts import resolve
 from tpsrl.world.scenarios import NO_TARGETS
 
-_WORTH_A_PROCESS = 60  # episodes; a process takes seconds to start
-_NAMED = 3  # that an error names
+_WORTH_A_PROCESS = 60  # episodes per process, which takes seconds to start
+_NAMED = 3  # invalid episodes that an error lists
 
 
 def checked(
     selection: Selection, settings: EvalSettings | BankSettings, console: Console
 ) -> Selection:
-    """The selection with the episodes that can be run; says which cannot, and why.
+    """Returns the selection with the episodes that can be run; prints why the others cannot.
 
-    Generated episodes can, unless plan or domain are the user's own.
+    Generated episodes are valid, and are checked only with the user's own plan or domain.
 
     Raises:
-        UserError: none can be run, or some cannot and `skip_invalid` is off; names them. What is
-            wrong with the domain or the plan for every episode is an error of that file.
+        UserError: no episode can be run, or some cannot and `skip_invalid` is off; names them. A
+            fault of the domain or plan that affects all episodes is reported as an error of that
+            file.
     """
     rules = settings.rules()
     domain_file(rules.domain)
@@ -61,7 +62,7 @@ def checked(
 
 
 def _of_file(invalid: Mapping[str, str]) -> str:
-    """What is wrong with the file of domain or plan, if all episodes are invalid by it; else ""."""
+    """Returns the fault of the domain or plan file if all episodes share it, else ""."""
     reasons = {reason for reason in invalid.values() if reason.startswith(("domain: ", "plan: "))}
     return reasons.pop() if len(reasons) == 1 and len({*invalid.values()}) == 1 else ""
 
@@ -82,7 +83,7 @@ def _where(settings: EvalSettings | BankSettings) -> str:
 
 
 def _faults(selection: Selection, settings: EvalSettings | BankSettings) -> dict[str, str]:
-    """What is wrong with episodes, by their ids."""
+    """Returns the fault of each invalid episode, by id."""
     episodes = selection.episodes
     if not episodes:
         return {}
@@ -113,7 +114,7 @@ def _fault(
     predicates: PredicateThresholds,
     rules: ExecutionRules,
 ) -> str:
-    """What is wrong with an episode, "" for nothing."""
+    """Returns the fault of an episode, "" if it has none."""
     if not episode.targets:
         return NO_TARGETS
     try:
@@ -122,14 +123,14 @@ def _fault(
         problem = problem_from_episode(episode, simulator.state([0]), predicates, rules.plan)
         searched_or_read(problem, rules.domain, rules.carried_out_by, rules.plan_file)
     except HomeLost:
-        return ""  # no fault of the episode's; where it happens again, the episode counts as lost
+        return ""  # no fault of the episode; if it happens in the run, the episode counts as lost
     except (UserError, RunError) as error:
         return str(error).removeprefix(f"episode {episode.id}: ")
     return ""
 
 
 def _check_places(episode: Episode) -> None:
-    """Whether robot, objects and goals are in the apartment.
+    """Checks that robot, objects and goals are inside the apartment.
 
     Raises:
         UserError: one is outside; names the field.

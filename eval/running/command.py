@@ -1,4 +1,4 @@
-"""The command lines that make an evaluation, or something else with settings, again."""
+"""Command lines that repeat an evaluation or another command with the same settings."""
 
 import dataclasses
 import shlex
@@ -9,7 +9,7 @@ from eval.settings import EvalSettings
 from tpsrl import config
 from tpsrl.config import preset_names
 
-# What has no part in what an episode comes to, or is said anew in every replay.
+# Settings that do not affect the course of an episode, or that each replay sets itself.
 _LEFT_OUT = frozenset(
     ("scenario", "out", "processes", "num_episodes", "episode", "videos", "video_stride",
      "analysis_episodes", "analysis_steps", "analysis_players", "measure_view", "view_stride",
@@ -18,14 +18,14 @@ _LEFT_OUT = frozenset(
 
 
 def settings_command(settings: EvalSettings) -> str:
-    """`tpsrl eval SCENARIO key=value ...` with the keys that differ from their defaults."""
+    """Returns `tpsrl eval SCENARIO key=value ...` with the keys that differ from their defaults."""
     name = settings.scenario.name
     target = name if name in preset_names("scenario") else f"{name}.yaml"
     return command_line(("tpsrl", "eval", target), settings, _LEFT_OUT)
 
 
 def command_line(call: Collection[str], settings: Any, left_out: Collection[str]) -> str:
-    """A call with `key=value ...` for the entries of settings that differ from their defaults."""
+    """Returns a call with `key=value ...` for the settings that differ from their defaults."""
     words = list(call)
     for field in dataclasses.fields(settings):
         if field.name not in left_out:
@@ -34,9 +34,9 @@ def command_line(call: Collection[str], settings: Any, left_out: Collection[str]
 
 
 def _words(field: Any, value: Any) -> list[str]:
-    if "group" in field.metadata:  # a preset, by its name and what is different in it
+    if "group" in field.metadata:  # a preset, as its name and changed entries
         group, default = field.metadata["group"], field.metadata["preset"]
-        own = value.name not in preset_names(group)  # of a file, by its differences alone
+        own = value.name not in preset_names(group)  # from a file, as changed entries alone
         named = [] if own or value.name == default else [f"{field.name}={value.name}"]
         changes = config.preset_changes(group, value, default)
         return [*named, *(f"{field.name}.{k}={_text(v)}" for k, v in changes.items())]
@@ -46,7 +46,7 @@ def _words(field: Any, value: Any) -> list[str]:
     if hasattr(value, "given"):
         return [f"{field.name}.{key}={path}" for key, path in value.given().items()]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        # A part, by the entries that are different in it.
+        # A nested part, as its changed entries.
         default = dataclasses.asdict(field.default_factory())
         changes = {k: v for k, v in dataclasses.asdict(value).items() if v != default[k]}
         return [f"{field.name}.{k}={_text(v)}" for k, v in changes.items()]

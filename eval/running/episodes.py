@@ -1,4 +1,4 @@
-"""The episodes that a run is about."""
+"""Selection of the episodes of a run."""
 
 import collections
 import dataclasses
@@ -11,16 +11,17 @@ from tpsrl.world.episode import Episode, read_episodes
 from tpsrl.world.scenarios import Scenario
 
 DEFAULT_COUNT = 20
-_DIGITS = 8  # of the number of an episode
+_DIGITS = 8  # at most, of an episode number
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Selection:
-    """The episodes of a run.
+    """Episodes of a run, and the episodes of the file that are not part of it.
 
-    Of those of a file that have no part in it, `left_out` counts the ones of other scenarios or
-    splits, by what they are of. `invalid` has the reason of each that cannot be run, by its id or
-    line.
+    Attributes:
+        episodes: to run
+        left_out: number of episodes of each other scenario or split, by its name
+        invalid: reason of each episode that cannot be run, by id or line
     """
 
     episodes: list[Episode]
@@ -37,14 +38,20 @@ def select(
     processes: int | None = None,
     one: str | None = None,
 ) -> Selection:
-    """The first `count` episodes: of a file (default: all), or of the set generated from the seed.
+    """Selects the first episodes of a file or of the dataset generated from a seed.
 
-    Those that are not in the cache yet are made by so many `processes` (default: all cores). `one`
-    is the id or the number of the only one that is wanted.
+    Args:
+        scenario: of the episodes
+        split: of the apartments
+        seed: of the generated dataset
+        count: number of episodes; None: the whole file, or the default number of generated ones
+        path: file of episodes; None: generated ones
+        processes: for the generation of episodes that are not cached; None: one per core
+        one: id or number of a single episode to select
 
     Raises:
-        UserError: the file is not readable, has no episode of the scenario and split, or too few;
-            or there is no such episode, or more than the one are asked for.
+        UserError: the file is not readable, has no episode of the scenario and split, or has too
+            few; or the single episode does not exist, or is combined with a `count` other than 1.
     """
     if one is not None:
         check_count_of_one(one, count)
@@ -67,10 +74,10 @@ def select(
 
 
 def check_count_of_one(one: str, count: int | None) -> None:
-    """Refuses a number of episodes beside `episode=ONE`, which is one.
+    """Checks that no other number of episodes is requested together with a single episode.
 
     Raises:
-        UserError: more or fewer than one are asked for.
+        UserError: `count` is neither None nor 1.
     """
     if count not in (None, 1):
         raise UserError(f"num_episodes: episode={one} is one episode, {count} requested")
@@ -85,7 +92,7 @@ def obtain(
     processes: int | None = None,
     one: str | None = None,
 ) -> list[Episode]:
-    """The episodes of `select`, of which all must be valid.
+    """Returns the episodes of `select`, all of which must be valid.
 
     Raises:
         UserError: see `select`; or a record of the file is not an episode.
@@ -99,10 +106,10 @@ def obtain(
 def _fitting(
     episodes: Sequence[Episode], scenario: Scenario, split: str, path: str
 ) -> tuple[list[Episode], dict[str, int]]:
-    """The episodes of a scenario and split, and how many of the others are of what.
+    """Returns the episodes of a scenario and split, and the number of others by scenario and split.
 
     Raises:
-        UserError: all are of others.
+        UserError: there are only others.
     """
     fitting = [e for e in episodes if (e.scenario, e.split) == (scenario.name, split)]
     others = collections.Counter(f"{e.scenario}, split {e.split}" for e in episodes)
@@ -121,7 +128,7 @@ def _fitting(
 
 
 def _chosen(scenario: Scenario, split: str, seed: int, path: str | None, one: str) -> Episode:
-    """The episode of an id or number."""
+    """Returns the episode with an id or number."""
     if path is not None:
         episodes = obtain(scenario, split, seed, None, path)
         for number, episode in enumerate(episodes):
@@ -142,6 +149,6 @@ def _chosen(scenario: Scenario, split: str, seed: int, path: str | None, one: st
 
 
 def digest(episodes: Sequence[Episode]) -> str:
-    """Twelve hex digits that two runs share if, and only if, they ran the same episodes."""
+    """Returns twelve hex digits, equal for two runs if and only if they ran the same episodes."""
     text = json.dumps([episode.to_json() for episode in episodes], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]

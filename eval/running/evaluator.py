@@ -1,4 +1,4 @@
-"""Runs the episodes of an evaluation and writes what came of them."""
+"""Runs the episodes of a scenario's evaluation and writes its report."""
 
 import dataclasses
 import operator
@@ -34,14 +34,14 @@ from tpsrl.world.scenarios import Scenario
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EpisodeJob:
-    """One episode to run; `video` is the file to film it into, if at all."""
+    """One episode to run; `video` is the file of its video, None for no video."""
 
     episode: Episode
     video: Path | None
 
 
 def episode_runner(settings: EvalSettings) -> pool.Factory:
-    """What builds the function that runs one episode."""
+    """Returns the factory of the function that runs one episode."""
     return chains.ChainRunner(settings, run_episode)
 
 
@@ -54,17 +54,23 @@ def evaluate(
 ) -> Report:
     """Runs the episodes, writes the files, prints the table, and returns the report.
 
-    Files appear in the output folder only when all episodes are done; until then what is finished
-    is in a journal, from which the same call goes on (`eval.running.journal`). `factory` makes what
-    each worker is built by, `studies` the same for the handoff analysis; they and what they make
-    travel to the workers by pickle. With
-    `keep_journal` it is left, for who runs several evaluations and removes it when all are done.
+    Files appear in the output folder only when all episodes are done. Until then finished episodes
+    are in a journal, from which the same call resumes (`eval.running.journal`).
+
+    Args:
+        settings: of the evaluation
+        console: for output; None: a new one
+        factory: makes the pool factory of the episodes from the settings
+        keep_journal: leave the journal in place for the caller, who runs several evaluations and
+            removes it when all are done
+        studies: makes the pool factory of the handoff analysis; like `factory` and the factories of
+            both, it is pickled and sent to the workers
 
     Raises:
-        UserError: the output folder cannot be written or another process writes into it, or an
-            episode is not valid.
-        RunError: a worker failed or died, all or several episodes in a row were lost, or a file
-            that was read was replaced meanwhile.
+        UserError: the output folder cannot be written or is in use by another process, or an
+            episode is invalid.
+        RunError: a worker failed or died, all episodes or several in a row were lost, or an input
+            file was replaced during the run.
     """
     console = console or Console()
     runs.check_videos(settings.videos)
@@ -149,10 +155,10 @@ def run_episode(
     reset_arm: SkillPolicy,
     job: EpisodeJob,
 ) -> EpisodeResult:
-    """Runs one episode under the protocol, and films it if the job says so.
+    """Runs one episode under the protocol, and films it if the job has a video file.
 
     Raises:
-        UserError: the episode is not valid; names it.
+        UserError: the episode is invalid; names it.
     """
     protocol, episode = settings.protocol, job.episode
     executor = chains.make_executor(settings, simulator, policies, reset_arm)
@@ -180,7 +186,7 @@ def run_episode(
 def _header(
     settings: EvalSettings, selection: Selection, results: Sequence[EpisodeResult]
 ) -> ScenarioRan:
-    """What was run: with the results, all that a report depends on."""
+    """Returns the description of the run; with the results it determines the report."""
     episodes = selection.episodes
     acted = {stage.skill for result in results for stage in result.stages if stage.reached}
     ran = {
@@ -203,7 +209,7 @@ def _header(
 
 
 def _title(scenario: Scenario, episodes: Sequence[Episode]) -> str:
-    """The scenario's title, with the number of targets where the file has another one."""
+    """Returns the scenario's title, with the number of targets if the episodes have another one."""
     counts = sorted({len(episode.targets) for episode in episodes})
     if counts == [scenario.num_targets]:
         return scenario.title

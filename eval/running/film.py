@@ -1,4 +1,4 @@
-"""Films an episode: third person beside head depth, with what the current step still lacks."""
+"""Videos of episodes: third-person view, head depth, and the current step's missing condition."""
 
 from pathlib import Path
 from types import TracebackType
@@ -23,7 +23,7 @@ _OVER_OBJECT_M = 0.18
 
 
 class Film:
-    """Records every `stride`-th control step into an mp4; a context manager."""
+    """Writes every `stride`-th control step into an mp4 file; a context manager."""
 
     def __init__(
         self, simulator: Simulator, episode: Episode, path: Path, stride: int, env_id: int = 0
@@ -44,11 +44,11 @@ class Film:
         self._writer.__exit__(kind, error, trace)
 
     def on_step(self, world: WorldState, info: StepInfo) -> None:
-        """What the executor calls after each control step."""
+        """Callback after each control step, see `planner.execution.progress.OnStep`."""
         self._writer.add(lambda: self.frame(world, info))
 
     def frame(self, world: WorldState, info: StepInfo) -> np.ndarray:
-        """The frame (H, W, 3) uint8 of the home as it is now, which `world` and `info` describe."""
+        """Returns a frame (H, W, 3) uint8 of the home, whose state `world` and `info` describe."""
         spheres = markers(self._episode, world, info.object)
         picture = self._simulator.render(self._env, "third_person", markers=spheres)
         depth = self._simulator.depth([self._env], _DEPTH_SIDE, _DEPTH_SIDE)[0]
@@ -56,10 +56,10 @@ class Film:
 
 
 def markers(episode: Episode, world: WorldState, current: int) -> list[Sphere]:
-    """A sphere at every goal, and one over the object `current` until it is held.
+    """Returns a sphere at every goal and one above the object `current` until it is held.
 
-    The goal of the current object is green and larger, the others are pale blue, the object's own
-    marker is pink. `world` is of batch one.
+    The goal of the current object is green and larger than the others, which are pale blue. The
+    marker of the object is pink. `world` is of batch one.
     """
     spheres = []
     for target in episode.targets:
@@ -73,7 +73,7 @@ def markers(episode: Episode, world: WorldState, current: int) -> list[Sphere]:
 
 
 def caption(episode: Episode, world: WorldState, info: StepInfo) -> Caption:
-    """The step, its predicate with margin, and the state of the robot."""
+    """Returns the caption of a frame: the step, its predicate with margin, the robot's state."""
     return Caption(
         title=f"{info.index + 1}/{info.total}  {info.action}",
         results=[(margin_text(info.predicate, info.margin), info.margin.holds)],
@@ -88,13 +88,13 @@ def caption(episode: Episode, world: WorldState, info: StepInfo) -> Caption:
 
 
 def doing(info: StepInfo) -> str:
-    """What the robot does: "pick: 12 of 200"."""
+    """Returns the robot's activity as text: "pick: 12 of 200"."""
     what = {SKILL: info.skill, RESET_ARM: "arm back to rest"}.get(info.phase, info.phase)
     return f"{what}: {info.phase_step} of {info.phase_limit}"
 
 
 def in_hand(episode: Episode, world: WorldState) -> str:
-    """What the robot holds, by name."""
+    """Returns the name of the object or handle that the robot holds."""
     held, joint = int(world.held[0]), int(world.held_joint[0])
     if held >= 0:
         return episode.objects[held].name
@@ -102,7 +102,7 @@ def in_hand(episode: Episode, world: WorldState) -> str:
 
 
 def margin_text(predicate: str, margin: Margin) -> str:
-    """A predicate as a frame says it: "robot_at(obj_0, robot_0): 1.20 m short"."""
+    """Returns a predicate with its margin as text: "robot_at(obj_0, robot_0): 1.20 m short"."""
     name = generic(predicate)
     if margin.unit == "bool":
         return f"{name}: {'yes' if margin.holds else 'no'}"

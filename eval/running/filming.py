@@ -1,4 +1,4 @@
-"""Evaluations whose episodes are filmed."""
+"""Evaluations whose episodes are filmed (`tpsrl video`)."""
 
 import dataclasses
 from pathlib import Path
@@ -14,11 +14,11 @@ _POLICIES = "policies"
 
 
 def filmed(settings: Any, word: str | None) -> Any:
-    """Settings of an evaluation that films every episode, one unless told otherwise."""
+    """Returns settings that film every episode; by default a single one."""
     one = getattr(settings, "episode", None) is not None
     count = settings.num_episodes or (1 if one else max(1, settings.videos))
     name = settings.scenario.name if hasattr(settings, "scenario") else word
-    # Who wants to see an episode does not want to wait for its analysis.
+    # Users who want a video should not have to wait for the handoff analysis.
     fewer = {"analysis_episodes": 0} if hasattr(settings, "analysis_episodes") else {}
     return dataclasses.replace(
         settings,
@@ -30,9 +30,13 @@ def filmed(settings: Any, word: str | None) -> Any:
 
 
 def with_newest(settings: Any) -> Any:
-    """The settings with the newest checkpoint of each training that they name, as a copy in `out`.
+    """Copies the newest checkpoint of each training that the settings name into `out`.
 
-    A training that runs replaces its checkpoints; every process and episode acts by the copy.
+    A training in progress replaces its checkpoints; with the copy all processes and episodes use
+    the same policy.
+
+    Returns:
+        The settings with the paths of the copies.
 
     Raises:
         UserError: a checkpoint is damaged, or the copy cannot be written.
@@ -48,7 +52,7 @@ def with_newest(settings: Any) -> Any:
 
 
 def _copy(settings: Any, skill: str, path: str, field: str) -> Path | None:
-    """A copy of the newest policy of a training; None where the path is no folder of one."""
+    """Copies the newest policy of a training; returns None if the path is not one of a training."""
     folder = files.user_path(path, field)
     if path in ("", WORD) or not folder.is_dir():
         return None
@@ -56,10 +60,10 @@ def _copy(settings: Any, skill: str, path: str, field: str) -> Path | None:
     if newest is None:
         return None
     with renamed(f"skills.{skill}", field):
-        learned.load(skill, newest.path)  # or the copy would be of another skill
+        learned.load(skill, newest.path)  # refuses a checkpoint of another skill
     out = files.check_writable(settings.out)
     path_of_copy = out / _POLICIES / f"{skill}.safetensors"
-    with locks.hold(out):  # by its copy another process may be acting
+    with locks.hold(out):  # another process may be using its copy
         checkpoint.save_policy(newest, path_of_copy)
     print(f"{skill}: {newest.path}, {newest.steps:,} steps")
     return path_of_copy

@@ -1,4 +1,4 @@
-"""Everything that the results of an evaluation depend on, in one digest."""
+"""Digest of all inputs that the results of an evaluation depend on."""
 
 import dataclasses
 import functools
@@ -17,18 +17,18 @@ from tpsrl import config, sim
 from tpsrl.errors import RunError
 from tpsrl.runtime import files, shadowing
 
-# Beside those of the engine.
+# In addition to those of the engine.
 _LIBRARIES = ("numba", "numpy", "scipy", "torch")
-_REPORTED = ("numba", "numpy", "torch")  # by which figures may differ
+_REPORTED = ("numba", "numpy", "torch")  # figures of a report may depend on these
 
 
 def digest(settings: Any, dataset: str, read: Iterable[Path] = ()) -> str:
-    """The same for two evaluations only if each gives the results of the other.
+    """Returns a digest that is equal for two evaluations only if their results are interchangeable.
 
     Args:
-        settings: of the run; where it writes and with how many processes does not count
-        dataset: a digest of its episodes
-        read: the files that it reads beside them, checkpoints for example
+        settings: of the run, of which the output folder and the number of processes are left out
+        dataset: digest of the episodes
+        read: other input files, for example checkpoints
     """
     named = ",".join(filter(None, (settings.skill_modules, settings.encoder_modules)))
     modules = [_file_of(name.strip()) for name in named.split(",") if name.strip()]
@@ -46,7 +46,7 @@ def digest(settings: Any, dataset: str, read: Iterable[Path] = ()) -> str:
 
 
 def versions(settings: Any) -> dict[str, str]:
-    """The versions of the libraries by which the figures of a run's report may differ."""
+    """Returns the versions of the libraries on which the figures of a report may depend."""
     return _versions(settings, _REPORTED)
 
 
@@ -56,10 +56,10 @@ def _versions(settings: Any, others: Iterable[str]) -> dict[str, str]:
 
 
 def check_unchanged(before: str, after: str) -> None:
-    """Refuses results that were got by one state of the files that were read, or by another.
+    """Checks that no input file was replaced during a run.
 
     Raises:
-        RunError: the digests of before and after a run differ.
+        RunError: the digests from before and after the run differ.
     """
     if before != after:
         raise RunError(
@@ -74,7 +74,7 @@ def _of_file(path: Path) -> str:
 
 
 def _file_of(name: str) -> Path | None:
-    """The file of a module that a setting names by its path or its dotted name."""
+    """Returns the file of a module that a setting names by path or dotted name."""
     if name.endswith(".py"):
         return Path(name)
     spec = importlib.util.find_spec(name)
@@ -83,7 +83,7 @@ def _file_of(name: str) -> Path | None:
 
 @functools.cache
 def _code() -> str:
-    """A digest of these packages, with their settings and data."""
+    """Returns a digest of the project's packages with their settings and data files."""
     root = Path(tpsrl.__file__).parents[1]
     found = hashlib.sha256()
     for package in ("tpsrl", *shadowing.NAMES):
@@ -94,7 +94,7 @@ def _code() -> str:
 
 
 def _installed_skills() -> Iterable[str]:
-    """The packages from which skills come by themselves, with their versions."""
+    """Yields name and version of each installed package that registers skills."""
     for point in importlib.metadata.entry_points(group=ENTRY_POINT):
         if point.dist is not None:
             yield f"{point.dist.name} {point.dist.version}"

@@ -1,4 +1,4 @@
-"""What of an evaluation is finished, so that one that was killed can be gone on with."""
+"""Journal of an evaluation's finished jobs, from which a killed evaluation resumes."""
 
 import contextlib
 import dataclasses
@@ -28,24 +28,25 @@ OUTPUTS = (
     "report.json",
     "studies.jsonl",
 )
-_LONGEST = 2**28  # bytes of a line, that is of what one job gives
+_LONGEST = 2**28  # bytes of a line, which holds the result of one job
 REEL = "reel"  # folder of clips of failures, beside the videos
 
 
 class Journal:
-    """Holds an output folder, and keeps there what is finished until all is.
+    """Locks an output folder, and stores finished jobs in it until the evaluation is complete.
 
-    A context manager. `OUT/.running` is locked as long as this process is in the block
-    (`tpsrl.runtime.locks`), and has `journal.jsonl`, of which each line is on the disk before the
-    next begins: a header with a digest of what the results depend on, then a line for each finished
-    job. Every line ends with a checksum; from one that is damaged on nothing counts.
-    Films are in `.running/videos` until the end. A block that ends without `finish` leaves what is
-    finished to be gone on with; nothing at all where nothing is.
+    A context manager. Inside the block this process holds the lock of `OUT/.running`
+    (`tpsrl.runtime.locks`). The folder contains `journal.jsonl`: a header with a digest of all
+    inputs, then one line for each finished job. Each line is synced to disk before the next one
+    begins, and ends with a checksum; from the first damaged line on the file is ignored. Videos are
+    in `.running/videos` until the end. If the block ends without `finish`, finished jobs stay for a
+    later resume, unless there are none.
 
     Args:
-        out: the folder
-        console: where to say that an earlier journal is of no use
-        keep: `finish` leaves all as it is, for whoever runs several evaluations and calls `remove`
+        out: output folder
+        console: for the message that an earlier journal is discarded
+        keep: `finish` leaves the journal for a caller who runs several evaluations and calls
+            `remove`
 
     Raises:
         UserError: another process holds the folder, or it cannot be written.
@@ -80,11 +81,11 @@ class Journal:
 
     @property
     def seconds(self) -> float:
-        """What the work has taken, until it was killed and since it goes on."""
+        """Duration of the work (s), including the time before an interruption."""
         return self._earlier_s + time.perf_counter() - self._began
 
     def resume(self, digest: str) -> None:
-        """Reads what is finished of work with the same digest, and discards that of another.
+        """Reads the finished jobs of an evaluation with the same digest; discards those of another.
 
         Raises:
             UserError: the folder cannot be written.
@@ -102,7 +103,7 @@ class Journal:
                 self._append(header)
                 return
             self._file = self._path.open("ab")
-            self._file.truncate(lines[-1][0])  # without a last line that was cut off
+            self._file.truncate(lines[-1][0])  # removes a truncated last line
         except OSError as error:
             raise self._unwritable(error) from None
         self._tidy()
@@ -111,11 +112,14 @@ class Journal:
             self._earlier_s = line["seconds"]
 
     def done(self, kind: str) -> dict[str, Any]:
-        """The outcomes, as JSON, of the jobs of one kind that are finished, by their keys."""
+        """Returns the outcomes, as JSON, of the finished jobs of one kind, by key."""
         return dict(self._done.get(kind, {}))
 
     def add(self, kind: str, key: str, outcome: Any) -> Any:
-        """Notes that a job is finished; its outcome (a dataclass or JSON) as `done` gives it.
+        """Stores the outcome (a dataclass or JSON) of a finished job.
+
+        Returns:
+            The outcome as JSON, as `done` returns it.
 
         Raises:
             UserError: the journal cannot be written.
@@ -131,13 +135,13 @@ class Journal:
         return found
 
     def finish(self) -> None:
-        """To be called when all files are written: the journal goes."""
+        """Discards the journal at the end of the block; call it when all files are written."""
         if not self._keep:
             self._done = {}
 
     def _append(self, line: dict[str, Any]) -> Any:
-        """Writes a line on to the disk; what reading it gives."""
-        # Numbers of numpy are written as what they are; NaN and infinity as Python reads them.
+        """Writes a line to disk, and returns its content as read back."""
+        # numpy scalars are written as numbers; NaN and infinity in the form that Python reads.
         text = json.dumps(line, default=operator.methodcaller("item"))
         assert self._file is not None
         self._file.write(_sealed(text))
@@ -146,7 +150,7 @@ class Journal:
         return json.loads(text)
 
     def _tidy(self) -> None:
-        """Removes what killed processes were writing."""
+        """Removes temporary files of killed processes."""
         for name in OUTPUTS:
             files.remove_strays(self._out / name)
         for films in (self.films, self.films / REEL, self._out / "videos", self._out / REEL):
@@ -162,20 +166,20 @@ class Journal:
 
 
 def remove(out: Path) -> None:
-    """Removes what was kept of an evaluation, unless another process goes on with it by now."""
+    """Removes a kept journal, unless another process has resumed the evaluation."""
     if (out / locks.RUNNING).is_dir():
         with contextlib.suppress(UserError), locks.hold(out) as folder:
             _empty(folder)
 
 
 def _empty(folder: Path) -> None:
-    """The journal goes first: without it nothing else counts."""
+    """Removes journal and videos, the journal first: without it the rest is ignored."""
     (folder / _JOURNAL).unlink(missing_ok=True)
     shutil.rmtree(folder / _FILMS, ignore_errors=True)
 
 
 def _read(path: Path) -> list[tuple[int, Any]]:
-    """The lines of a journal that are whole, each with the number of bytes up to its end."""
+    """Returns the intact lines of a journal, each with the offset (bytes) of its end."""
     lines: list[tuple[int, Any]] = []
     end = 0
     with path.open("rb") if path.is_file() else io.BytesIO() as file:
@@ -193,16 +197,16 @@ def _read(path: Path) -> list[tuple[int, Any]]:
 
 
 def _sealed(text: str) -> bytes:
-    """The line of a JSON object, with a checksum as its last entry."""
+    """Returns the line of a JSON object, with a checksum as its last entry."""
     body = text.encode()
     return b'%s, "sum": %d}\n' % (body[:-1], zlib.crc32(body))
 
 
 def _unsealed(line: bytes) -> dict[str, Any]:
-    """What a line says.
+    """Returns the JSON object of a line.
 
     Raises:
-        ValueError: it is cut off or damaged.
+        ValueError: the line is truncated or damaged.
     """
     head, _, told = line.rpartition(b', "sum": ')
     body = head + b"}"

@@ -1,4 +1,4 @@
-"""What an evaluation of a skill by itself has found of a policy, for the policy's card."""
+"""Success rates of a policy from its evaluations, for the model card."""
 
 import dataclasses
 from collections.abc import Collection
@@ -15,7 +15,7 @@ from tpsrl import config
 from tpsrl.errors import UserError
 from tpsrl.runtime import files
 
-# What has no part in what came of it, or stands in the call already.
+# Settings that do not affect the results, or that are part of the call already.
 _LEFT_OUT = ("skill", "agent", "skills", "out", "processes", "videos", "video_stride")
 
 
@@ -26,18 +26,19 @@ def measured(
     chosen_by: Collection[str] = (),
     seeds: Collection[int] = (VALIDATION_SEED,),
 ) -> MeasuredSuccess:
-    """How often a policy succeeded, by the report of an evaluation.
+    """Returns the success rate of a policy from the report of an evaluation.
 
     Args:
-        folder: what `tpsrl eval SKILL agent=...` wrote
-        skill: that the policy acts for
-        digest: of how it acts, `skills.policies.learned.Network.digest`
-        chosen_by: start states, as `starts=` takes them, that checkpoints were chosen by
-        seeds: of the skill's own start states that they were chosen by
+        folder: output folder of `tpsrl eval SKILL agent=...`
+        skill: of the policy
+        digest: of the policy, see `skills.policies.learned.Network.digest`
+        chosen_by: start states, as in `starts=`, that were used to select checkpoints
+        seeds: seeds of the skill's own start states that were used to select checkpoints
 
     Raises:
-        UserError: it is no such folder, of another policy, in apartments of the training, or from
-            start states by which checkpoints are chosen.
+        UserError: the folder is not of such an evaluation, or is of another policy; or the
+            evaluation is in apartments of the training, or from start states that were used to
+            select checkpoints.
     """
     report, command = _evaluation(folder, skill, digest, "evaluation")
     if report.blind:
@@ -59,15 +60,15 @@ def measured(
 
 
 def measured_blind(folders: str, skill: str, digest: str) -> tuple[BlindSuccess, ...]:
-    """How often a policy succeeded that was shown other runs' sensors.
+    """Returns the success rates of a policy that received readings of other runs.
 
     Args:
-        folders: what `tpsrl eval SKILL agent=... blind=...` wrote, by commas
+        folders: output folders of `tpsrl eval SKILL agent=... blind=...`, comma-separated
         skill: see `measured`
         digest: see `measured`
 
     Raises:
-        UserError: one is no such folder, of another policy, or of one that saw everything.
+        UserError: a folder is not of such an evaluation, or of another policy, or not blinded.
     """
     found = []
     for folder in filter(None, (part.strip() for part in folders.split(","))):
@@ -82,7 +83,7 @@ def measured_blind(folders: str, skill: str, digest: str) -> tuple[BlindSuccess,
 
 
 def _evaluation(folder: str, skill: str, digest: str, field: str) -> tuple[SkillReport, str]:
-    """The report of an evaluation of a policy, and the command that makes it again."""
+    """Returns the report of a policy's evaluation, and the command that repeats it."""
     path = files.user_path(folder, field)
     if not (path / "report.json").is_file():
         raise UserError(f"{field}: {folder} is not the folder of an evaluation (no report.json)")
@@ -103,7 +104,10 @@ def _evaluation(folder: str, skill: str, digest: str, field: str) -> tuple[Skill
 def _check_unseen(
     report: SkillReport, folder: str, chosen_by: Collection[str], seeds: Collection[int]
 ) -> None:
-    """Refuses figures from what a policy was trained in, or a checkpoint chosen by."""
+    """Checks that an evaluation used no data of the training or of the selection of checkpoints.
+
+    The apartments of the training and the start states of validations would bias the figures.
+    """
     if report.split != "val":
         raise UserError(f"evaluation: {folder} is of split {report.split}, of the training")
     own = report.starts is None

@@ -1,4 +1,4 @@
-"""Reports made anew from the files of an evaluation, and comparisons of several."""
+"""Reports rebuilt from the files of an evaluation, and comparisons of several evaluations."""
 
 import contextlib
 import dataclasses
@@ -38,7 +38,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]|\\u00(?:[01][0-9a-f]|7f|[8
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Rebuilt:
-    """A report as it was read, and the page made of it."""
+    """A report as read from its folder, and its rendered page."""
 
     folder: Path
     report: AnyReport
@@ -49,10 +49,10 @@ def rebuild(folder: str, console: Console | None = None) -> None:
     """Writes report.html again from the other files of its folder, and prints the table.
 
     The folder is that of a scenario, a skill, a comparison, or of several evaluations, whose own
-    reports are then rebuilt as well. All are read before any is written.
+    reports are then rebuilt as well. All files are read before any is written.
 
     Raises:
-        UserError: it is no such folder, or a file in it cannot be read or written.
+        UserError: the folder is not one of these, or a file in it cannot be read or written.
     """
     console, path = console or Console(), files.user_path(folder, "report")
     report = read_report(path)
@@ -64,7 +64,7 @@ def rebuild(folder: str, console: Console | None = None) -> None:
 
 
 def _rebuilt(path: Path, report: AnyReport) -> _Rebuilt:
-    """The page of a report, which can be shown on the terminal too and be written."""
+    """Renders the page of a report, and checks that it can be printed and written."""
     files.check_replaceable(path, ["report.html"], "report")
     with _as_written(path):
         if isinstance(report, Index):
@@ -82,15 +82,15 @@ def _rebuilt(path: Path, report: AnyReport) -> _Rebuilt:
 def compare(folders: Sequence[str], out: str, console: Console | None = None) -> Comparison:
     """Compares evaluations of one scenario or skill: writes, prints and returns the comparison.
 
-    Each of its `agents` has also a `link`, the way from the output folder to its own.
+    Each of its `agents` also has a `link`, the path from the output folder to its own folder.
 
     Raises:
-        UserError: a folder is none of a scenario's or skill's evaluation, they are not of the same
-            episodes, or the output folder cannot be written.
+        UserError: a folder is not of a scenario's or skill's evaluation, the episodes differ, or
+            the output folder cannot be written.
     """
     console, target = console or Console(), files.check_writable(out)
     files.check_replaceable(target, ["report.html", "report.json"])
-    own = Path(os.path.realpath(target))  # of a loop of links too, which `resolve` raises for
+    own = Path(os.path.realpath(target))  # `Path.resolve` would raise for a loop of links
     places = [Path(os.path.realpath(files.user_path(f, "report"))) for f in folders]
     for place, folder in zip(places, folders, strict=True):
         if places.count(place) > 1:
@@ -117,7 +117,10 @@ def compare(folders: Sequence[str], out: str, console: Console | None = None) ->
 
 @contextlib.contextmanager
 def _as_written(*folders: str | Path) -> Iterator[None]:
-    """Refuses files that are JSON, but not what an evaluation writes; they may be a stranger's."""
+    """Turns errors inside the block into a `UserError` that names the folders.
+
+    The files may come from an untrusted source: valid JSON, but not as an evaluation writes it.
+    """
     try:
         yield
     except UserError:
@@ -129,11 +132,11 @@ def _as_written(*folders: str | Path) -> Iterator[None]:
 
 
 def _runs(path: Path, report: AnyReport) -> Iterator[tuple[Path, AnyReport]]:
-    """The folders and reports of several evaluations, each of which is one in `path`."""
+    """Yields folder and report of each evaluation of an index; all folders must be in `path`."""
     known: dict[str, None] = {}
     for run in report.runs if isinstance(report, Index) else ():
         name = run.folder
-        # What lies elsewhere is not of this report, and must not be written to.
+        # Folders outside of `path` are not part of this report and must not be written to.
         if not name or Path(name).name != name or name == "..":
             raise UserError(f"report: {path / 'report.json'}: runs: no folder in it: {name!r}")
         if name in known:
@@ -169,10 +172,10 @@ def _read(folder: str) -> Evaluated:
 
 
 def read_report(folder: Path) -> AnyReport:
-    """The report.json in the folder of an evaluation.
+    """Reads the report.json of an evaluation's folder.
 
     Raises:
-        UserError: there is none, or it is no report.
+        UserError: the file does not exist, or is not a report.
     """
     path = folder / "report.json"
     with _naming(str(path)):
@@ -182,7 +185,7 @@ def read_report(folder: Path) -> AnyReport:
 
 
 def _kind_of(found: Any) -> type[AnyReport]:
-    """The type of a report by a key that it alone has."""
+    """Returns the type of a report by a key that only this type has."""
     keys = found.keys() if isinstance(found, dict) else ()
     for key, kind in _KINDS.items():
         if key in keys:
@@ -205,7 +208,7 @@ def _read_results(folder: Path, kind: type[Result]) -> list[Result]:
 
 @contextlib.contextmanager
 def _naming(where: str) -> Iterator[None]:
-    """Says where what is not valid stands."""
+    """Turns a `ValueError` inside the block into a `UserError` that names the place."""
     try:
         yield
     except ValueError as error:
@@ -222,6 +225,6 @@ def _text(path: Path, most: int = files.MOST_TEXT) -> str:
         raise UserError(f"{message}; name the folder of an evaluation") from None
     except UnicodeDecodeError:
         raise UserError(f"report: {path}: cannot be read (not a text file)") from None
-    if _CONTROL.search(text):  # it would reach the terminal
+    if _CONTROL.search(text):  # they would be printed in the terminal
         raise UserError(f"report: {path} has control characters in it")
     return text

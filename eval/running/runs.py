@@ -1,4 +1,4 @@
-"""What every evaluation shares: doing its jobs with a progress bar, and putting files in place."""
+"""Shared parts of all evaluations: running jobs with a progress bar, writing output files."""
 
 import contextlib
 import dataclasses
@@ -25,8 +25,8 @@ from tpsrl.sim.base import HomeLost
 S = TypeVar("S")
 T = TypeVar("T")
 
-_NUMBER = "[0-9]" * 4  # the name of a film
-_LOST_IN_A_ROW = 3  # jobs, after which their homes are not lost by accident
+_NUMBER = "[0-9]" * 4  # name of a video file
+_LOST_IN_A_ROW = 3  # lost jobs after which the run ends: the cause is probably systematic
 
 
 def _nothing(job: Any) -> Path | None:
@@ -35,7 +35,7 @@ def _nothing(job: Any) -> Path | None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outcome(Generic[T]):
-    """What a job gave, and how long it took its worker, in seconds."""
+    """Result of a job, and the time (s) that it took in its worker."""
 
     result: T
     seconds: float
@@ -43,29 +43,37 @@ class Outcome(Generic[T]):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WithoutHome:
-    """A job whose home was lost, and of what."""
+    """Outcome of a job that lost its home: the cause of the loss."""
 
     cause: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Ended(Generic[T]):
-    """What came of jobs, by their numbers: the outcomes, and why the others were lost."""
+    """Outcomes of finished jobs, and causes of lost jobs, by job number."""
 
     outcomes: Mapping[int, Outcome[T]]
     lost: Mapping[int, str]
 
     @property
     def results(self) -> list[T]:
-        """What the jobs gave that were not lost."""
+        """Results of the jobs that were not lost."""
         return [outcome.result for outcome in self.outcomes.values()]
 
     def of(self, things: Sequence[S]) -> list[S]:
-        """Of one thing a job, those whose jobs were not lost."""
+        """Returns the elements that belong to jobs that were not lost.
+
+        Args:
+            things: one element for each job, in the order of the jobs
+        """
         return [things[number] for number in self.outcomes]
 
     def losses(self, names: Sequence[str]) -> list[LostEpisode]:
-        """The jobs that were lost, by the names of all."""
+        """Returns the lost jobs, with the cause of each.
+
+        Args:
+            names: of all jobs, in their order
+        """
         return [LostEpisode(names[number], cause) for number, cause in self.lost.items()]
 
 
@@ -73,10 +81,14 @@ class Ended(Generic[T]):
 class JobSet(Generic[T]):
     """Jobs of one kind.
 
-    `kind` is their plural ("episodes"), by which a journal tells them from others, and `result`
-    what one gives: a dataclass, or JSON (`dict`). `factory` builds in each worker the function that
-    does a job. `names` of the jobs are for messages, `wrote` is the file that a job leaves in the
-    journal's folder, if any, and `good` whether it succeeded.
+    Attributes:
+        kind: plural noun ("episodes"); identifies the jobs of this kind in a journal
+        result: type of a job's result: a dataclass, or `dict` for JSON
+        factory: builds in each worker the function that runs a job
+        jobs: arguments of that function
+        names: of the jobs, for messages
+        wrote: returns the file that a job leaves in the journal's folder, or None
+        good: returns whether a result is a success; None: successes are not counted
     """
 
     kind: str
@@ -91,13 +103,13 @@ class JobSet(Generic[T]):
 def run_jobs(
     work: JobSet[T], processes: int, journal: Journal, title: str, console: Console
 ) -> list[Outcome[T]]:
-    """The outcomes in the order of the jobs; shows how many are done.
+    """Returns the outcomes in the order of the jobs; shows a progress bar.
 
-    Jobs that the journal has are not done again. Every outcome comes as the journal gives it, so
-    that nothing depends on which were done before.
+    Jobs in the journal are not run again. Every outcome is read back from the journal, so that
+    results do not depend on which jobs were run before a restart.
 
     Raises:
-        UserError: one that a job raised, or the journal cannot be written.
+        UserError: a job raised one, or the journal cannot be written.
         RunError: a worker failed or died, or lost its home.
     """
     timed = dataclasses.replace(work, factory=_Timed(work.factory))
@@ -107,13 +119,12 @@ def run_jobs(
 def run_most(
     work: JobSet[T], processes: int, journal: Journal, title: str, console: Console
 ) -> Ended[T]:
-    """As `run_jobs`, but a job whose home is lost is left out, and the next one is done.
+    """Runs jobs like `run_jobs`, but continues with the next job after a lost home.
 
-    The journal has none of those that were lost, so that they are done again where it is gone on
-    with.
+    Lost jobs are not in the journal, so that a resumed run repeats them.
 
     Raises:
-        UserError: one that a job raised, or the journal cannot be written.
+        UserError: a job raised one, or the journal cannot be written.
         RunError: a worker failed or died; all jobs were lost, or several in a row.
     """
     timed = dataclasses.replace(work, factory=_Losing(_Timed(work.factory)))
@@ -126,7 +137,7 @@ def run_most(
 def _run(
     work: JobSet[T], processes: int, journal: Journal, title: str, console: Console
 ) -> Ended[T]:
-    """Does jobs by a factory of `Outcome` or `WithoutHome`."""
+    """Runs jobs whose factory gives `Outcome` or `WithoutHome`."""
     total = len(work.jobs)
     keys = [f"{number} {name}" for number, name in enumerate(work.names)]
     found = journal.done(work.kind)
@@ -175,7 +186,7 @@ def _tell_lost(console: Console, name: str, cause: str) -> None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Timed:
-    """Builds what a factory builds, which also says how long each job took."""
+    """Wraps a factory: measures the duration of each job."""
 
     factory: pool.Factory
 
@@ -192,7 +203,7 @@ class _Timed:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Losing:
-    """Builds what a factory builds, of which a job that loses its home gives `WithoutHome`."""
+    """Wraps a factory: a job that loses its home gives `WithoutHome`."""
 
     factory: pool.Factory
 
@@ -214,22 +225,22 @@ def _decoded(work: JobSet[T], key: str, outcome: Mapping[str, Any]) -> Outcome[T
 
 
 def _no_work() -> Generator[tuple[int, Any], None, None]:
-    """Nothing; a pool would build a simulator for it."""
+    """Yields nothing, without the simulator that a pool would build."""
     yield from ()
 
 
 def _good(work: JobSet[T], done: Mapping[int, Outcome[T]]) -> str:
-    """How many were good, where that is asked."""
+    """Returns the number of successes as text, "" if successes are not counted."""
     if work.good is None:
         return ""
     return f"{sum(work.good(outcome.result) for outcome in done.values())} succeeded"
 
 
 def check_videos(videos: int) -> None:
-    """Looks for the video encoder before anything runs, where episodes are to be filmed.
+    """Checks that the video encoder is available if episodes are to be filmed.
 
     Raises:
-        UserError: there is none.
+        UserError: it is not available.
     """
     if videos:
         from tpsrl.render.video import encoder
@@ -238,10 +249,10 @@ def check_videos(videos: int) -> None:
 
 
 def output_folder(out: str) -> Path:
-    """The folder of an evaluation's files, which can be written into it when all is done.
+    """Returns the output folder after checking that the files of an evaluation can be written.
 
     Raises:
-        UserError: they cannot.
+        UserError: they cannot be written.
     """
     folder = files.check_writable(out)
     files.check_replaceable(folder, OUTPUTS)
@@ -253,7 +264,7 @@ def output_folder(out: str) -> Path:
 
 
 def film_path(films: Path, number: int, videos: int) -> Path | None:
-    """The file to film episode `number` into, when the first `videos` ones are filmed."""
+    """Returns the video file of episode `number`; None unless it is one of the first `videos`."""
     if number >= videos:
         return None
     films.mkdir(parents=True, exist_ok=True)
@@ -261,19 +272,22 @@ def film_path(films: Path, number: int, videos: int) -> Path | None:
 
 
 def put_files(made: Path, folder: Path, kinds: Sequence[str]) -> None:
-    """Puts new files in the place of an earlier run's; where they were made they stay, too.
+    """Links or copies new files into `folder`, and removes the files of an earlier run.
 
-    They have numbers for names, and are of `kinds` such as "*.mp4".
+    Args:
+        made: folder of the new files, whose names are numbers
+        folder: target
+        kinds: patterns of the files, such as "*.mp4"
 
     Raises:
-        UserError: they cannot be written.
+        UserError: the files cannot be written.
     """
     try:
         for file in sorted(path for kind in kinds for path in made.glob(kind)):
             with files.atomic(folder / file.name) as temporary:
                 try:
                     os.link(file, temporary)
-                except OSError:  # a file system without links
+                except OSError:  # a file system without hard links
                     shutil.copyfile(file, temporary)
         for old in [path for kind in kinds for path in folder.glob(f"{_NUMBER}{kind[1:]}")]:
             if not (made / old.name).is_file():
@@ -287,7 +301,10 @@ def put_files(made: Path, folder: Path, kinds: Sequence[str]) -> None:
 def timing(
     processes: int | None, outcomes: Collection[Outcome[Any]], seconds: float
 ) -> dict[str, Any]:
-    """How long a run took; kept apart from the report, which is the same on every machine."""
+    """Returns the durations of a run.
+
+    They are kept apart from the report, which is the same on every machine.
+    """
     steps = sum(outcome.result.steps_run for outcome in outcomes)
     return {
         "processes": processes,
@@ -314,10 +331,14 @@ def write(
 
 
 def write_studies(out: Path, studies: Sequence[Any] | None) -> None:
-    """Writes what was run for an analysis, one record an episode; without any an earlier file goes.
+    """Writes the studies of a handoff analysis, one record per episode.
+
+    Args:
+        out: output folder
+        studies: the records; None: the file of an earlier run is removed
 
     Raises:
-        UserError: it cannot be written.
+        UserError: the file cannot be written.
     """
     path = out / "studies.jsonl"
     if studies is not None:
@@ -327,7 +348,7 @@ def write_studies(out: Path, studies: Sequence[Any] | None) -> None:
 
 
 def tell_where(console: Console, out: Path, results: Sequence[Any] = ()) -> None:
-    """Names the files that were written."""
+    """Prints the paths of the files that were written."""
     paths = [out / "report.html", out / "report.json"]
     paths += [out / result.video for result in results if result.video]
     for path in paths:
@@ -335,7 +356,7 @@ def tell_where(console: Console, out: Path, results: Sequence[Any] = ()) -> None
 
 
 def what_ran(settings: AllSettings | SkillsSettings) -> dict[str, Any]:
-    """The part of a report's header that all evaluations share."""
+    """Returns the part of a report's header that all evaluations share."""
     return {
         "protocol": settings.protocol.name,
         "protocol_changes": settings.protocol.changes(),

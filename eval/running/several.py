@@ -1,4 +1,4 @@
-"""Evaluations of several scenarios or skills, each with its own report, and one table of all."""
+"""Evaluations of several scenarios or skills, each with its own report and a common index."""
 
 import dataclasses
 import functools
@@ -20,7 +20,7 @@ from tpsrl.errors import UserError, renamed
 from tpsrl.runtime import files, locks, records
 from tpsrl.world.scenarios import benchmark_names, load_scenario
 
-# Journals are kept until all is done, so that what is finished is not run again after a kill.
+# Journals are kept until all evaluations are done, so that a resumed run skips the finished ones.
 _evaluate = functools.partial(evaluate, keep_journal=True)
 _evaluate_skill = functools.partial(evaluate_skill, keep_journal=True)
 
@@ -30,11 +30,11 @@ def evaluate_scenarios(
     console: Console | None = None,
     run: Callable[[EvalSettings, Console], Report] = _evaluate,
 ) -> Index:
-    """Evaluates every scenario of the benchmark, writes the index of their reports, and returns it.
+    """Evaluates every scenario of the benchmark; writes and returns the index of the reports.
 
     Raises:
-        UserError: an output folder cannot be written or another process writes into it, or an
-            episode is not valid.
+        UserError: an output folder cannot be written or is in use by another process, or an episode
+            is invalid.
         RunError: a worker failed or died.
     """
     console, out = console or Console(), _output_folder(settings.out or "out/all")
@@ -58,11 +58,11 @@ def evaluate_skills(
     console: Console | None = None,
     run: Callable[[SkillSettings, Console], SkillReport] = _evaluate_skill,
 ) -> Index:
-    """Evaluates every skill by itself, writes the index of their reports, and returns it.
+    """Evaluates every skill in isolation; writes and returns the index of the reports.
 
     Raises:
-        UserError: an output folder cannot be written or another process writes into it, or a start
-            state is not valid.
+        UserError: an output folder cannot be written or is in use by another process, or a start
+            state is invalid.
         RunError: a worker failed or died.
     """
     console, out = console or Console(), _output_folder(settings.out or "out/skills")
@@ -78,20 +78,20 @@ def evaluate_skills(
 
 
 def _output_folder(out: str) -> Path:
-    """The folder of the index."""
+    """Returns the folder of the index after checking that it can be written."""
     folder = files.check_writable(out)
     files.check_replaceable(folder, ["report.html", "report.json"])
     return folder
 
 
 def _check_inner(out: Path, names: Iterable[str]) -> None:
-    """Proves that the files of all can be written, before the first of them has run."""
+    """Checks that the files of all evaluations can be written, before the first one runs."""
     for name in names:
         runs.output_folder(str(out / name))
 
 
 def _acted_for(settings: SkillsSettings, console: Console) -> list[str]:
-    """The skills that somebody can act for; says which are left out, before any of them has run."""
+    """Returns the skills that have a policy, and prints the others before any skill runs."""
     from skills.registry import planned
 
     found, given = [], settings.skills.given()
@@ -121,9 +121,9 @@ def _fields(settings: Any) -> dict[str, Any]:
 
 
 def _finish(console: Console, out: Path, ran: dict[str, Any], rows: list[IndexRow]) -> Index:
-    """Writes and shows the index, whose runs are then all finished.
+    """Writes and shows the index, and removes the journals of its runs.
 
-    They share their number of episodes, but for those that were lost.
+    The runs have the same number of episodes, except for lost ones.
     """
     header = structs.asdict(records.decode(ran, Ran, "report"))
     summary = Index(**header, runs=rows, num_episodes=max(row.num_episodes for row in rows))

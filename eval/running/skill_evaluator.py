@@ -1,4 +1,4 @@
-"""Evaluates one skill by itself: from start states to its report."""
+"""Evaluates one skill in isolation: from start states to the report."""
 
 import dataclasses
 import hashlib
@@ -41,14 +41,14 @@ def evaluate_skill(
 ) -> SkillReport:
     """Runs the skill, writes the files, prints the table, and returns the report.
 
-    Files appear in the output folder only when all runs are done; `factory`, `keep_journal` and
-    what happens until then are as in `eval.running.evaluator.evaluate`.
+    Files appear in the output folder only when all runs are done. `factory`, `keep_journal` and the
+    journal are as in `eval.running.evaluator.evaluate`.
 
     Raises:
-        UserError: the output folder cannot be written or another process writes into it, or a start
-            state is not valid.
-        RunError: a worker failed or died, all or several runs in a row were lost, or a file that
-            was read was replaced meanwhile.
+        UserError: the output folder cannot be written or is in use by another process, or a start
+            state is invalid.
+        RunError: a worker failed or died, all runs or several in a row were lost, or an input file
+            was replaced during the run.
     """
     console = console or Console()
     runs.check_videos(settings.videos)
@@ -108,7 +108,10 @@ def evaluate_skill(
 
 
 def _jobs(settings: SkillSettings, starts: Sequence[Start], journal: Journal) -> list[SkillJob]:
-    """A job for each start; a blinded policy is shown the run of the next one."""
+    """Returns a job for each start state.
+
+    The donor of a blinded policy is the run from the next start state.
+    """
     donors: list[Start | None] = [None for _ in starts]
     if settings.blind:
         if len(starts) < 2:
@@ -121,11 +124,11 @@ def _jobs(settings: SkillSettings, starts: Sequence[Start], journal: Journal) ->
 
 
 def obtain(settings: SkillSettings) -> list[Start]:
-    """The first start states: of a file or bank (default: all), or of the skill's own distribution.
+    """Returns the first start states of the file or bank `starts`, or of the skill's distribution.
 
     Raises:
-        UserError: file or bank are not readable or hold too few; or the skill has no distribution;
-            or there is no such episode, or more than the one are asked for.
+        UserError: file or bank cannot be read or have too few; the skill has no distribution; or
+            the single episode does not exist, or is combined with another number of episodes.
     """
     count = settings.num_episodes
     if settings.episode is not None:
@@ -147,7 +150,7 @@ def obtain(settings: SkillSettings) -> list[Start]:
 
 
 def _chosen(settings: SkillSettings, one: str) -> Start:
-    """The start state of an id or number."""
+    """Returns the start state with an id or number."""
     if settings.starts is not None:
         every = dataclasses.replace(settings, episode=None, num_episodes=None)
         for number, start in enumerate(known := obtain(every)):
@@ -167,21 +170,24 @@ def _chosen(settings: SkillSettings, one: str) -> Start:
 
 
 def digest(starts: Sequence[Start]) -> str:
-    """Twelve hex digits that two runs share if they ran from the same homes to the same goals."""
+    """Returns twelve hex digits that identify the start states of a run.
+
+    They are equal for two runs if the runs started in the same homes with the same goals.
+    """
     records = [[s.episode.to_json(), dataclasses.asdict(s.goal)] for s in starts]
     text = json.dumps(records, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def _read_beside(settings: SkillSettings) -> list[Path]:
-    """The files that a run depends on: checkpoints, and recorded states with all that they hold."""
+    """Returns the other input files of a run: checkpoints and recorded start states."""
     learned = agents.learned_alone(settings.agent, settings.skill)
     recorded = [] if settings.starts is None else _recorded(settings)
     return [*agents.checkpoints(learned), *recorded]
 
 
 def _recorded(settings: SkillSettings) -> list[Path]:
-    """The file of start states, or what says which states the banks of a mixture have."""
+    """Returns the file of start states, or the indices of the banks of a mixture."""
     assert settings.starts is not None
     if not is_mixture(settings.starts):
         return [Path(settings.starts)]
@@ -199,16 +205,17 @@ def _source(settings: SkillSettings) -> StartSource:
 
 
 def _slots(settings: SkillSettings) -> list[int]:
-    """How many objects the homes of the banks hold that starts are of."""
+    """Returns the number of objects in the homes of each bank that start states come from."""
     banks = _source(settings).banks if is_mixture(settings.starts) else []
     return [bank.num_objects for bank in banks]
 
 
 def summarise(header: SkillRan, results: Sequence[SkillResult]) -> SkillReport:
-    """The report of at least one run.
+    """Returns the report of at least one run.
 
-    `ends` counts how many runs ended how, `path` has the means of the path metrics (None for skills
-    that do not drive somewhere), and `path_intervals` 95% bootstrap intervals of these over runs.
+    `ends` counts the runs by how they ended. `path` has the means of the path metrics (None for
+    skills that do not drive to a place), and `path_intervals` their 95% bootstrap intervals over
+    runs.
     """
     paths = [r.path for r in results if r.path is not None]
     ends = [r.ended_by for r in results]
@@ -229,16 +236,16 @@ def summarise(header: SkillRan, results: Sequence[SkillResult]) -> SkillReport:
 
 
 def path(metrics: Sequence[dict[str, float]]) -> dict[str, float] | None:
-    """The means of the path metrics, for skills that drive somewhere."""
+    """Returns the means of the path metrics; None for skills that do not drive to a place."""
     if not metrics:
         return None
     return {name: statistics.fmean(m[name] for m in metrics) for name in metrics[0]}
 
 
 def path_intervals(metrics: Sequence[dict[str, float]]) -> dict[str, MeanInterval] | None:
-    """The ends of the intervals of the means of the path metrics.
+    """Returns the bounds of the intervals of the path metrics' means.
 
-    Metrics that are the same in all runs have none.
+    Metrics that are equal in all runs are left out.
     """
     if not metrics:
         return None
@@ -252,7 +259,7 @@ def path_intervals(metrics: Sequence[dict[str, float]]) -> dict[str, MeanInterva
 
 
 def _header(settings: SkillSettings, starts: Sequence[Start]) -> SkillRan:
-    """What was run: with the results, all that a report depends on."""
+    """Returns the description of the run; with the results it determines the report."""
     learned = agents.learned_alone(settings.agent, settings.skill)
     ran = {
         "skill": settings.skill,

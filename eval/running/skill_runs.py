@@ -1,4 +1,4 @@
-"""One skill, run by itself from one start state."""
+"""Runs of one skill in isolation, from one start state each."""
 
 import dataclasses
 from collections.abc import Callable
@@ -21,9 +21,12 @@ from tpsrl.world.slots import capacity_for
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SkillJob:
-    """One start state to run from; `video` is the file to film it into, if at all.
+    """One start state to run the skill from.
 
-    `donor` is the start whose run a blinded policy is shown.
+    Attributes:
+        start: the start state
+        video: file of the video; None: no video
+        donor: start state of the run whose readings a blinded policy receives; None: not blinded
     """
 
     start: Start
@@ -32,19 +35,19 @@ class SkillJob:
 
     @property
     def episode(self) -> Episode:
-        """The record of the home that it starts in."""
+        """Episode record of the home that the run starts in."""
         snapshot = self.start.snapshot
         return self.start.episode if snapshot is None else snapshot.episode
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SkillFactory:
-    """Builds in each worker one simulator, which its runs use in turn."""
+    """Builds one simulator in each worker, which all runs of the worker use."""
 
     settings: SkillSettings
 
     def __call__(self) -> Callable[[SkillJob], SkillResult]:
-        """The function that does one job."""
+        """Returns the function that runs one job."""
         from tpsrl import sim
 
         settings = self.settings
@@ -57,7 +60,7 @@ class SkillFactory:
         )
 
         def work(job: SkillJob) -> SkillResult:
-            # A policy is made anew for every run, so that nothing is left over from the last one.
+            # A new policy for every run, so that no state is carried over from the previous one.
             policy = agents.make_for_skill(settings.agent, settings.skill)
             return run_job(settings, simulator, policy, job)
 
@@ -67,10 +70,10 @@ class SkillFactory:
 def run_job(
     settings: SkillSettings, simulator: Simulator, policy: SkillPolicy, job: SkillJob
 ) -> SkillResult:
-    """Runs the skill from one start state, and films it if the job says so.
+    """Runs the skill from one start state, and films it if the job has a video file.
 
     Raises:
-        UserError: the start state is not valid, or the policy returns no action; names the episode.
+        UserError: the start state is invalid, or the policy returns no action; names the episode.
     """
     try:
         if job.donor is not None:
@@ -99,7 +102,7 @@ def run_start(
     """Runs the skill from one start state.
 
     Raises:
-        UserError: the start state is not valid, or the policy returns no action.
+        UserError: the start state is invalid, or the policy returns no action.
     """
     env = environment(settings, simulator, job.start)
     view = ViewWatch(simulator, settings.view_stride) if settings.measure_view else None
@@ -127,7 +130,7 @@ def run_start(
 def _blinded(
     settings: SkillSettings, simulator: Simulator, policy: SkillPolicy, donor: Start
 ) -> SkillPolicy:
-    """A policy that is shown what it saw in the run of another start."""
+    """Returns a policy that receives the readings it had in a run from the start `donor`."""
     names = blinding.parse(settings.blind)
     blinding.check(policy, names)
     sees = blinding.Blinded(policy)
@@ -136,7 +139,7 @@ def _blinded(
 
 
 def environment(settings: SkillSettings, simulator: Simulator, start: Start) -> SkillEnv:
-    """The skill's environment under the protocol, whose only start is this one."""
+    """Returns the skill's environment under the protocol, with a single start state."""
     limits = settings.protocol.alone.of(settings.skill)
     return SkillEnv(
         settings.skill,
@@ -148,14 +151,14 @@ def environment(settings: SkillSettings, simulator: Simulator, start: Start) -> 
 
 
 class _Watch:
-    """Looks at a run from outside: notes the force before it, and tells the film."""
+    """Observer of a run: notes the accumulated force before it, and calls `on_step`."""
 
     def __init__(self, settings: SkillSettings, goal: SkillGoal, on_step: OnStep | None) -> None:
         self.skill, self.goal, self.on_step = settings.skill, goal, on_step
         self.begun, self.force_before_n = False, 0.0
 
     def __call__(self, env: SkillEnv) -> None:
-        """What `episodes.run` calls after the reset and after every step."""
+        """Callback of `episodes.run` after the reset and after every step."""
         if not self.begun:
             self.begun, self.force_before_n = True, float(env.world.force_total[0])
         elif self.on_step is not None:

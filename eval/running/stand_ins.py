@@ -1,7 +1,7 @@
-"""Scripted skills in the stead of policies that have not been trained yet.
+"""Scripted skills that stand in for policies without a checkpoint.
 
-Where an agent leaves steps out of the plan, or has one policy for all of an object's, what stands
-in for that policy does what the plan has there.
+If an agent leaves steps out of the plan, or has one policy for all steps of an object, the stand-in
+of that policy carries out the plan's own steps.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ from tpsrl.world.state import WorldState
 
 
 def stand_in(name: str, rules: ExecutionRules, predicates: PredicateThresholds) -> SkillPolicy:
-    """Who acts for a skill of an agent, where there is no checkpoint.
+    """Returns the scripted policy of a skill for which the agent has no checkpoint.
 
     Raises:
         UserError: a skill that is needed has no scripted version.
@@ -39,16 +39,19 @@ def stand_in(name: str, rules: ExecutionRules, predicates: PredicateThresholds) 
 
 
 def skills_left_out(rules: ExecutionRules) -> list[SkillSpec]:
-    """The skills of the steps that are left out of plans, in the order of their actions."""
+    """Returns the skills of the steps left out of plans, in the order of their actions."""
     chosen = [registry.carrying_out(action, rules.carried_out_by) for action in rules.without]
     return list({spec.name: spec for spec in chosen}.values())
 
 
 def check_left_out(rules: ExecutionRules) -> None:
-    """Proves that scripted skills can do what is left out of plans: get to where they act.
+    """Checks that scripted skills can replace all actions that are left out of plans.
+
+    They can drive to the place where a skill acts. Other actions require a learned policy, unless
+    one policy does everything for an object (`ExecutionRules.one_skill`).
 
     Raises:
-        UserError: something else is left out, which only a learned policy could do as well.
+        UserError: another action is left out.
     """
     for action in rules.without:
         spec = registry.carrying_out(action, rules.carried_out_by)
@@ -60,7 +63,7 @@ def check_left_out(rules: ExecutionRules) -> None:
 
 
 def told(name: str, rules: ExecutionRules) -> str:
-    """What a report says of that one."""
+    """Returns the description of a stand-in for a report."""
     if name == rules.one_skill:
         return "scripted skills of the plan"
     left_out = [spec.name for spec in skills_left_out(rules)]
@@ -68,16 +71,16 @@ def told(name: str, rules: ExecutionRules) -> str:
 
 
 class PlanForOne(InTurn):
-    """Does with scripted skills what the plan has for one object.
+    """Carries out the plan's steps for one object with scripted skills.
 
-    It plans from the world that it begins in, so that what has been opened before stays open.
+    It plans from the world in which it begins, so that what is already open stays open.
     """
 
     def __init__(self, rules: ExecutionRules, predicates: PredicateThresholds) -> None:
         self._rules, self._predicates = rules, predicates
 
     def parts(self, episode: Episode, goal: SkillGoal, world: WorldState) -> Sequence[Part]:
-        """See `skills.policies.in_turn.InTurn.parts`; none where no plan reaches the goal."""
+        """See `skills.policies.in_turn.InTurn.parts`; empty if no plan reaches the goal."""
         problem = problem_from_episode(episode, world, self._predicates, self._rules.plan)
         name = problem.entities.objects[goal.object].name
         problem = dataclasses.replace(problem, goal=_goal_of_turn(problem, name))
@@ -101,7 +104,10 @@ class PlanForOne(InTurn):
 
 
 def _goal_of_turn(problem: Problem, name: str) -> tuple[Atom, ...]:
-    """Of a goal what is an object's: where it is to be, what is closed after it, an empty hand."""
+    """Returns the atoms of a goal that concern one object.
+
+    These are the object's placement, the closing of doors and drawers after it, and an empty hand.
+    """
     chosen: list[Atom] = []
     mine = False
     for atom in problem.goal:

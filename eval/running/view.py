@@ -1,4 +1,4 @@
-"""How much of the head camera's picture what the robot holds hides."""
+"""Measures how much of the head camera's view is blocked by the held object."""
 
 import numpy as np
 
@@ -9,13 +9,13 @@ from tpsrl.world.state import WorldState
 NEAR_M = 0.4
 BLOCKED_SHARE = 0.5
 _SIDE = 64  # pixels
-_DEPTH_M = 10.0  # what a depth of 1 means
+_DEPTH_M = 10.0  # distance (m) at depth value 1
 
 
 class ViewWatch:
-    """Looks through the head camera at every n-th control step with an object in the hand.
+    """Takes a depth image of the head camera in every n-th control step with an object in the hand.
 
-    A look is blocked when more than half of the depth picture (64 x 64) is nearer than 0.4 m.
+    The view counts as blocked if more than half of the pixels (64 x 64) are nearer than 0.4 m.
     """
 
     def __init__(self, simulator: Simulator, every: int, env_id: int = 0) -> None:
@@ -23,7 +23,7 @@ class ViewWatch:
         self._holding = self._looks = self._blocked = 0
 
     def on_step(self, world: WorldState, info: StepInfo) -> None:
-        """What is called after each control step; `world` is of batch one."""
+        """Callback after each control step; `world` is of batch one."""
         if world.held[0] < 0:
             return
         if self._holding % self._every == 0:
@@ -34,12 +34,12 @@ class ViewWatch:
 
     @property
     def share(self) -> float | None:
-        """The share of blocked looks; None when nothing was ever in the hand."""
+        """Share of images with a blocked view; None if no object was ever in the hand."""
         return self._blocked / self._looks if self._looks else None
 
 
 def in_turn(*watchers: OnStep | None) -> OnStep | None:
-    """One that calls those that are there; None when there is none."""
+    """Returns a callback that calls all given ones in order; None if there is none."""
     there = [watcher for watcher in watchers if watcher is not None]
 
     def tell(world: WorldState, info: StepInfo) -> None:

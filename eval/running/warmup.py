@@ -1,7 +1,7 @@
 """Compiles ahead of time what the first evaluation would compile.
 
-numba turns loops into machine code at their first call, once for each type of arguments, and keeps
-it on disk. A short run of the real thing calls them with the right types.
+numba compiles a loop at its first call, once for each combination of argument types, and caches the
+machine code on disk. The jobs of this module are short real runs, so the types are the right ones.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ _OBJECT, _FROM, _TO = "003_cracker_box", "table_2", "counter_right"
 
 
 def warm_up() -> Iterator[tuple[str, float]]:
-    """Runs the jobs beside each other; each one's name and the seconds that it took, once done."""
+    """Runs all jobs in parallel; yields the name and the duration (s) of each when it is done."""
     names = list(JOBS)
     for index, seconds in pool.run(_worker, names, min(machine.cores(), len(names)), names):
         yield names[index], seconds
@@ -50,9 +50,10 @@ def _timed(job: str) -> float:
 
 
 def carry_one_object() -> bool:
-    """Engine, planner and scripted skills: one object from a table to the counter.
+    """Runs engine, planner and scripted skills: one object from a table to the counter.
 
-    Whether it got there.
+    Returns:
+        Whether the object arrived.
     """
     from planner.execution.executor import Executor
     from planner.execution.limits import execution_limits
@@ -69,7 +70,10 @@ def carry_one_object() -> bool:
 
 
 def plan_around_a_pole() -> np.ndarray | None:
-    """An arm path (k, 7) that no straight motion makes, which the job's episode may not need."""
+    """Plans an arm path (k, 7) around an obstacle, so that the planner is compiled.
+
+    The job's episode may not need a path that is not straight.
+    """
     from tpsrl.motion.arm.rrt import plan_path
     from tpsrl.world.collision import ARM_SPHERES, BOX, REST, ArmChecker, Bodies
 
@@ -82,7 +86,10 @@ def plan_around_a_pole() -> np.ndarray | None:
 
 
 def lead_the_cup_back() -> list[np.ndarray]:
-    """Ways of the base (k, 3) on which the cup comes back; the job's episode may not need it."""
+    """Plans base paths (k, 3) that move the cup back, so that this planner is compiled.
+
+    The job's episode may not need such a path.
+    """
     from tpsrl.motion.base.tip_tracking import ways_back
     from tpsrl.world.collision import NO_BODIES, REST
     from tpsrl.world.footprint import make_footprint
@@ -94,7 +101,7 @@ def lead_the_cup_back() -> list[np.ndarray]:
 
 
 def make_and_show_an_episode() -> None:
-    """Generator, settling, depth and pictures."""
+    """Runs episode generation, settling, depth and colour images."""
     from tpsrl import sim
     from tpsrl.render.cameras import Sphere
     from tpsrl.sim import datasets
@@ -110,7 +117,11 @@ def make_and_show_an_episode() -> None:
 
 
 def open_a_drawer() -> bool:
-    """Skill environments, drawers, and shortest paths over the floor; whether it is open."""
+    """Runs skill environments, drawers and shortest paths over the floor.
+
+    Returns:
+        Whether the drawer was opened.
+    """
     from skills.envs.environment import SkillEnv
     from skills.envs.episodes import run
     from skills.starts.start import Start
@@ -129,14 +140,18 @@ def open_a_drawer() -> bool:
 
 
 def touch_one_thing() -> None:
-    """The numbers of a single contact lie side by side in memory, those of several do not."""
+    """Compiles contact detection for a single contact.
+
+    The array of a single contact is contiguous in memory, those of several contacts are not: numba
+    treats them as different types.
+    """
     from tpsrl.sim.contacts import touched
 
     touched(np.zeros((1, 2), np.int32), np.zeros(1), 0, np.zeros(2, np.int32))
 
 
 def look_at_the_floor() -> None:
-    """What the starts of skills and of PointNav ask for."""
+    """Runs the queries of the floor that start states of skills and of PointNav need."""
     gap(circle(1.0), circle(1.0))
     floor = free_floor(_LAYOUT)
     start = one_object_episode().robot_start[:2]
@@ -153,7 +168,7 @@ JOBS: dict[str, Callable[[], Any]] = {
 
 
 def one_object_episode() -> Episode:
-    """An episode that needs no generator; the robot starts where there is most room."""
+    """Returns an episode made without the generator; the robot starts far from obstacles."""
     layout_set, layout = resolve(_LAYOUT)
     places = {place.name: place for place in placed_receptacles(layout_set, layout)}
     floor = floor_map(_LAYOUT)
@@ -166,7 +181,7 @@ def one_object_episode() -> Episode:
 
 
 def before_a_drawer() -> tuple[Episode, SkillGoal]:
-    """Where the robot has a shut drawer before it, and nothing to carry."""
+    """Returns an episode that starts in front of a closed drawer, without objects, and its goal."""
     marker = DRAWERS["drawer_right_top"]
     where = handle(_LAYOUT, marker)
     x, y, _ = where.point(0.0) + 0.9 * where.normal(0.0)
@@ -177,6 +192,6 @@ def before_a_drawer() -> tuple[Episode, SkillGoal]:
 
 
 def _standing_on(place: PlacedReceptacle) -> tuple[float, float, float]:
-    """The centre of the object where it stands in the middle of a receptacle."""
+    """Returns the centre of the object when it stands in the middle of a receptacle."""
     half = object_kind(_OBJECT).half[2]
     return float(place.pos[0]), float(place.pos[1]), place.surface + half + 0.002

@@ -1,1 +1,1 @@
-"""The viewer: episodes recorded step by step, and shown in a browser."""
+"""The viewer: records episodes step by step and shows them in a browser."""

@@ -1,4 +1,4 @@
-"""The page of the viewer: scene, timeline and panel, kept up to date."""
+"""Page of the viewer: scene, timeline and panel."""
 
 import time
 from collections.abc import Sequence
@@ -17,12 +17,12 @@ _TEXT_S = 0.1
 _SPEEDS = ("0.25x", "0.5x", "1x", "2x", "4x", "8x")
 _PIXELS = 4
 _NOWHERE = "choose a place"
-_CAMERA_AWAY_M, _CAMERA_UP_M = 2.8, 2.3  # from the robot at the start, towards the room's middle
+_CAMERA_AWAY_M, _CAMERA_UP_M = 2.8, 2.3  # from the robot's start, towards the middle of the room
 _CHEST = np.array([0.0, 0.0, 0.7])
 
 
 class Page:
-    """Shows recordings of one episode side by side, at one time."""
+    """Shows recordings of one episode side by side, at the same time of the episode."""
 
     def __init__(self, server: viser.ViserServer, recordings: Sequence[EpisodeRecording]) -> None:
         self.player = Player(recordings)
@@ -40,7 +40,7 @@ class Page:
         self._build()
         server.on_client_connect(self._place_camera)
 
-    # -- what is built once ------------------------------------------------------------------------
+    # -- construction ------------------------------------------------------------------------------
 
     def _build(self) -> None:
         gui, player = self._server.gui, self.player
@@ -79,7 +79,7 @@ class Page:
         return panel
 
     def _place_camera(self, client: viser.ClientHandle) -> None:
-        """Puts the camera of who has just come beside the robot."""
+        """Puts the camera of a new client beside the robot."""
         robot = self._robot()
         inwards = self.homes[0].middle - robot
         inwards *= _CAMERA_AWAY_M / max(float(np.linalg.norm(inwards)), 1e-6)
@@ -87,10 +87,10 @@ class Page:
         client.camera.position = robot + inwards + [0.0, 0.0, _CAMERA_UP_M]
         client.camera.look_at = robot + _CHEST
 
-    # -- what the page is told ---------------------------------------------------------------------
+    # -- user input --------------------------------------------------------------------------------
 
     def _seek(self, event: Any) -> None:
-        if event.client is not None:  # else it was moved by `update`
+        if event.client is not None:  # None if `update` moved the slider
             self.player.play(False)
             self.player.seek(int(self._timeline.value))
 
@@ -108,7 +108,7 @@ class Page:
                 self.player.seek(mark)
 
     def _places(self) -> list[tuple[int, str]]:
-        """Moments and their labels, of all recordings."""
+        """Returns index and label of each mark of all recordings."""
         several = len(self._recordings) > 1
         found = []
         for recording in self._recordings:
@@ -117,10 +117,10 @@ class Page:
                 found.append((mark.moment, f"{who}{mark.text} (step {mark.moment})"))
         return sorted(found)
 
-    # -- what is done again and again --------------------------------------------------------------
+    # -- updates -----------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Keeps the page up to date, for ever."""
+        """Updates the page in an endless loop."""
         then = time.perf_counter()
         while True:
             now = time.perf_counter()
@@ -130,7 +130,7 @@ class Page:
             time.sleep(_FRAME_S)
 
     def update(self) -> None:
-        """Shows the player's moment."""
+        """Shows the player's current moment."""
         index, now = self.player.index, time.monotonic()
         with self._server.atomic():
             if index != self._shown:
@@ -170,12 +170,12 @@ class Page:
         return timeline.picture(self._recordings, self.player.last, self.player.index)
 
     def _robot(self) -> np.ndarray:
-        """Where the first robot is on the floor (3,)."""
+        """Returns the floor position (3,) of the first robot."""
         x, y, _ = self.player.moment(self._recordings[0]).base
         return np.array([x, y, 0.0]) + self.homes[0].offset
 
     def _move_cameras(self) -> None:
-        """Moves every camera with the robot, if it is to follow."""
+        """Moves every camera with the robot, if that option is on."""
         place = self._robot()
         moved, self._place = place - self._place, place
         if not self._follow.value or not moved.any():
@@ -187,7 +187,7 @@ class Page:
 
 
 def _large(picture: np.ndarray) -> np.ndarray:
-    """A small picture with every pixel as a square."""
+    """Returns a small image with every pixel enlarged to a square."""
     return picture.repeat(_PIXELS, axis=0).repeat(_PIXELS, axis=1)
 
 

@@ -1,4 +1,4 @@
-"""Plays recordings: which moment is shown, and how fast time goes."""
+"""Playback of recordings: current moment and speed."""
 
 import threading
 from collections.abc import Sequence
@@ -8,9 +8,9 @@ from tpsrl.world.action import CONTROL_HZ
 
 
 class Player:
-    """The moment that is shown, by its index; recordings that are shorter stay at their end.
+    """Index of the current moment; shorter recordings stay at their last one.
 
-    Safe to use from several threads.
+    Thread-safe.
     """
 
     def __init__(self, recordings: Sequence[EpisodeRecording]) -> None:
@@ -20,46 +20,46 @@ class Player:
 
     @property
     def index(self) -> int:
-        """The moment that is shown."""
+        """Index of the current moment."""
         with self._lock:
             return int(self._at)
 
     @property
     def playing(self) -> bool:
-        """Whether time goes on."""
+        """Whether playback is running."""
         with self._lock:
             return self._playing
 
     @property
     def last(self) -> int:
-        """The last moment that there is so far."""
+        """Index of the last moment recorded so far."""
         return max(len(recording.moments) for recording in self._recordings) - 1
 
     def play(self, playing: bool) -> None:
-        """Plays or pauses; what stands at its end is played from the beginning."""
+        """Starts or pauses playback; at the end of finished recordings it starts over."""
         with self._lock:
             if playing and self._over() and int(self._at) >= self.last:
                 self._at = 0.0
             self._playing = playing
 
     def set_speed(self, speed: float) -> None:
-        """How many times as fast as the robot."""
+        """Sets the speed, as a multiple of real time."""
         with self._lock:
             self._speed = speed
 
     def seek(self, index: int) -> None:
-        """Shows a moment, or the nearest that there is."""
+        """Shows a moment, or the nearest one recorded."""
         with self._lock:
             self._at = float(min(max(index, 0), self.last))
 
     def step(self, moments: int) -> None:
-        """Pauses, and goes on or back by some moments."""
+        """Pauses, and moves by a number of moments, which may be negative."""
         with self._lock:
             self._playing = False
             self._at = float(min(max(int(self._at) + moments, 0), self.last))
 
     def advance(self, seconds: float) -> None:
-        """Lets time pass, where it does."""
+        """Advances playback by a duration (s), unless it is paused."""
         with self._lock:
             if not self._playing:
                 return
@@ -68,7 +68,7 @@ class Player:
                 self._playing = False
 
     def moment(self, recording: EpisodeRecording) -> Moment:
-        """What is shown of a recording."""
+        """Returns the current moment of a recording."""
         return recording.moments[min(self.index, len(recording.moments) - 1)]
 
     def _over(self) -> bool:

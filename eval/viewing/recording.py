@@ -1,4 +1,4 @@
-"""An episode as the viewer shows it: one moment for each control step."""
+"""Recordings of episodes for the viewer: one moment for each control step."""
 
 import dataclasses
 import threading
@@ -15,7 +15,7 @@ from tpsrl.sim.base import Simulator
 from tpsrl.world.episode import Episode
 from tpsrl.world.state import WorldState
 
-_DEPTH_SIDE = 64  # what policies see
+_DEPTH_SIDE = 64  # pixels, as in the depth images of policies
 _START = "start"
 
 
@@ -29,13 +29,20 @@ class ShownCondition:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Moment:
-    """The state after one control step.
+    """State after one control step.
 
-    `poses` (m, 7) float32 are those of the moving bodies (`Simulator.body_poses`), `base` is x, y
-    (m) and yaw (rad), `step` the episode's, `stage` the index of the plan's step (-1: before the
-    first), `doing` what the robot does ("pick: 12 of 200"). `conditions` are those of the current
-    skill, `rewards` the terms of the step's reward where the skill runs alone. `depth` (64, 64, 3)
-    uint8 is the head camera's depth in colours.
+    Attributes:
+        step: control step of the episode
+        stage: index of the plan's step; -1: before the first
+        doing: the robot's activity ("pick: 12 of 200")
+        poses: (m, 7) float32, of the moving bodies (`Simulator.body_poses`)
+        base: x, y (m) and yaw (rad)
+        held: name of the held object or handle
+        force_n: force of the control step (N)
+        purpose: effect of the plan's step
+        conditions: of success of the current skill
+        rewards: terms of the step's reward, if a skill runs in isolation
+        depth: (64, 64, 3) uint8, the head camera's depth in colours
     """
 
     step: int
@@ -53,16 +60,16 @@ class Moment:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TimelineMark:
-    """A place on the timeline: the index of a moment, and what happens there."""
+    """A mark on the timeline: the index of a moment, and a text."""
 
     moment: int
     text: str
 
 
 class EpisodeRecording:
-    """An episode, which one thread records while others read what is there already.
+    """Recording of an episode, written by one thread while others read it.
 
-    `moments` and `marks` only grow. `outcome` says how the episode ended, "" until it has.
+    `moments` and `marks` only grow. `outcome` is how the episode ended, "" until then.
     """
 
     def __init__(
@@ -81,7 +88,7 @@ class EpisodeRecording:
         self.marks.append(TimelineMark(before[-1] if before else 0, text))
 
     def end(self, outcome: str) -> None:
-        """Notes how the episode ended."""
+        """Stores how the episode ended."""
         if self.moments:
             self.marks.append(TimelineMark(len(self.moments) - 1, f"end: {outcome}"))
         self.outcome = outcome
@@ -89,7 +96,7 @@ class EpisodeRecording:
 
 
 class EpisodeRecorder:
-    """Records a home of a simulator, from its start on."""
+    """Records one home of a simulator, beginning with its current state."""
 
     def __init__(self, simulator: Simulator, recording: EpisodeRecording, env_id: int = 0) -> None:
         self.recording = recording
@@ -97,7 +104,7 @@ class EpisodeRecorder:
         self._add(simulator.state([env_id]), None)
 
     def on_step(self, world: WorldState, info: StepInfo) -> None:
-        """What executors and environments call after each control step."""
+        """Callback of executors and environments after each control step."""
         stages = [moment.stage for moment in self.recording.moments[-1:]]
         self._add(world, info)
         if stages != [info.index]:

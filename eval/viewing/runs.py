@@ -1,4 +1,4 @@
-"""Runs the episode that is viewed, once for each agent, and records it."""
+"""Runs and records the viewed episode, once for each agent."""
 
 import dataclasses
 import threading
@@ -24,11 +24,11 @@ from tpsrl.world.slots import capacity_for
 
 
 class _Job(Protocol):
-    """An episode that is ready to run, and what records it."""
+    """An episode that is ready to run, with its recording."""
 
     @property
     def recording(self) -> EpisodeRecording:
-        """What is recorded of it."""
+        """Recording of the episode."""
         ...
 
     def run(self) -> None:
@@ -37,10 +37,10 @@ class _Job(Protocol):
 
 
 def recordings(settings: ScenarioView | SkillView) -> list[EpisodeRecording]:
-    """One recording for each agent, which a thread fills from now on, one after another.
+    """Returns one recording for each agent, which a background thread fills one after another.
 
     Raises:
-        UserError: there is no such episode or agent, or a policy cannot be loaded.
+        UserError: the episode or an agent does not exist, or a policy cannot be loaded.
     """
     jobs = _of_scenario(settings) if isinstance(settings, ScenarioView) else _of_skill(settings)
     threading.Thread(target=_run, args=(jobs,), daemon=True).start()
@@ -127,7 +127,7 @@ def _of_skill(settings: SkillView) -> list[_SkillJob]:
     jobs = []
     for agent in [settings.agent or agents.default(settings.skill), *_names(settings.compare)]:
         own = dataclasses.replace(settings, agent=agent)
-        agents.make_for_skill(agent, settings.skill)  # refuses what cannot act
+        agents.make_for_skill(agent, settings.skill)  # raises for an agent that cannot act
         slots = capacity_for(len(job.episode.objects))
         filtered = settings.protocol.filter_base
         simulator = sim.make(

@@ -1,4 +1,4 @@
-"""The home of a recording in viser's scene."""
+"""Home of a recording as a viser scene."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +18,7 @@ _GOAL_OPACITY = 0.5
 
 
 class HomeScene:
-    """One home below the scene's node `name`, shifted by `offset` (m)."""
+    """One home below the scene node `name`, shifted by `offset` (m)."""
 
     def __init__(
         self, server: viser.ViserServer, name: str, recording: EpisodeRecording, offset: Vec3
@@ -47,7 +47,7 @@ class HomeScene:
             )
 
     def show(self, moment: Moment) -> None:
-        """Puts the bodies where they are at a moment."""
+        """Moves the bodies to their poses at a moment."""
         for body, pose in zip(self._bodies, moment.poses.astype(np.float64), strict=True):
             body.position, body.wxyz = pose[:3], pose[3:]
 
@@ -78,6 +78,6 @@ class HomeScene:
 
 
 def width(recordings: Sequence[EpisodeRecording]) -> float:
-    """Metres along x from the first home of a row to the next."""
+    """Returns the distance (m) along x between neighbouring homes."""
     floors = [s for recording in recordings for s in recording.shapes if s.kind == "plane"]
     return max((2 * floor.size[0] for floor in floors), default=8.0) + 1.0

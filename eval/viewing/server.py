@@ -1,4 +1,4 @@
-"""Starts the viewer's server and keeps it running."""
+"""Server of the viewer."""
 
 import contextlib
 import io
@@ -14,10 +14,10 @@ def show(settings: ScenarioView | SkillView) -> None:
     """Shows an episode until Ctrl-C.
 
     Raises:
-        UserError: there is no such episode or agent.
+        UserError: the episode or an agent does not exist.
     """
     found = recordings(settings)
-    with contextlib.redirect_stdout(io.StringIO()):  # viser has a banner with the same address
+    with contextlib.redirect_stdout(io.StringIO()):  # hides viser's banner with the same address
         server = viser.ViserServer(host="127.0.0.1", port=settings.port, verbose=False)
     address = f"http://localhost:{server.get_port()}"
     print(f"showing {found[0].episode.id} at {address}; Ctrl-C ends it", flush=True)

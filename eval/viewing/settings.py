@@ -1,4 +1,4 @@
-"""The settings of `tpsrl view`."""
+"""Settings of `tpsrl view`."""
 
 import dataclasses
 
@@ -12,7 +12,7 @@ _MOST_PORT = 65_535
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ScenarioView(EvalSettings):
-    """The settings of a view of a scenario's episode."""
+    """Settings for viewing an episode of a scenario."""
 
     episode: str | None = config.option("0", "episode to show, by its id or number")
     compare: str = config.option("", _COMPARE)
@@ -21,7 +21,7 @@ class ScenarioView(EvalSettings):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SkillView(SkillSettings):
-    """The settings of a view of a skill that runs alone."""
+    """Settings for viewing a skill in isolation."""
 
     episode: str | None = config.option("0", "episode to show, by its id or number")
     compare: str = config.option("", _COMPARE)

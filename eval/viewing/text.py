@@ -1,20 +1,20 @@
-"""What the viewer's panel says of a moment, as Markdown."""
+"""Markdown texts of the viewer's panel."""
 
 from eval.viewing.recording import EpisodeRecording, Moment, ShownCondition
 from tpsrl.world.action import CONTROL_HZ
 
-_AROUND = 3  # steps of a long plan that are shown before and after the current one
+_AROUND = 3  # steps shown before and after the current one of a long plan
 _LONG = 12
 
 
 def title(recording: EpisodeRecording) -> str:
-    """Agent, episode and outcome."""
+    """Returns agent, episode and outcome."""
     outcome = recording.outcome or "running"
     return f"**{recording.agent}** · {recording.episode.id} · {outcome}"
 
 
 def status(moment: Moment) -> str:
-    """Time, what the robot does, what it holds, force."""
+    """Returns time, activity, held object and force."""
     return (
         f"step {moment.step}, {moment.step / CONTROL_HZ:.1f} s · {moment.doing}  \n"
         f"holds {moment.held} · force {moment.force_n:.0f} N"
@@ -22,7 +22,7 @@ def status(moment: Moment) -> str:
 
 
 def plan(recording: EpisodeRecording, moment: Moment) -> str:
-    """The plan, its current step in bold; of a long one the steps around it."""
+    """Returns the plan with the current step in bold; of a long plan only the steps around it."""
     lines, now = [], moment.stage
     shown = range(len(recording.plan))
     if len(shown) > _LONG:
@@ -40,7 +40,7 @@ def plan(recording: EpisodeRecording, moment: Moment) -> str:
 
 
 def conditions(moment: Moment) -> str:
-    """Conditions of success with their margins."""
+    """Returns the conditions of success with their margins."""
     found = list(moment.conditions)
     if moment.purpose is not None and moment.purpose not in found:
         found.insert(0, moment.purpose)
@@ -48,7 +48,7 @@ def conditions(moment: Moment) -> str:
 
 
 def rewards(moment: Moment) -> str:
-    """The terms of the step's reward that are not 0, as a table."""
+    """Returns a table of the nonzero terms of the step's reward."""
     terms = {name: value for name, value in moment.rewards.items() if value}
     total = sum(moment.rewards.values())
     rows = [f"| {name} | {value:+.3f} |" for name, value in {**terms, "sum": total}.items()]

@@ -1,4 +1,4 @@
-"""The picture above the slider: stages of the plan in colours, the first cause in red."""
+"""Image above the slider: stages of the plan in colours, the first cause in red."""
 
 from collections.abc import Sequence
 
@@ -10,12 +10,15 @@ from eval.viewing.recording import EpisodeRecording
 WIDTH, ROW = 720, 26
 _COLOURS = ((76, 120, 168), (114, 183, 178), (178, 121, 162), (238, 202, 59), (157, 117, 93))
 _EMPTY, _RED, _NOW, _TEXT = (233, 236, 239), (214, 39, 40), (20, 20, 20), (255, 255, 255)
-_LABEL_PX = 16  # a segment has its number from this width on
+_LABEL_PX = 16  # smallest width of a segment with a number
 _CAUSE = "first cause"
 
 
 def picture(recordings: Sequence[EpisodeRecording], last: int, now: int) -> np.ndarray:
-    """(rows, width, 3) uint8: a row for each recording, `last` is the moment at the right end."""
+    """Returns the image (rows, width, 3) uint8, with a row for each recording.
+
+    `last` is the index of the moment at the right edge, `now` that of the current one.
+    """
     image = Image.new("RGB", (WIDTH, ROW * len(recordings)), _EMPTY)
     draw = ImageDraw.Draw(image)
     scale = (WIDTH - 1) / max(last, 1)
@@ -36,7 +39,11 @@ def picture(recordings: Sequence[EpisodeRecording], last: int, now: int) -> np.n
 
 
 def segments(recording: EpisodeRecording) -> list[tuple[int, int, int]]:
-    """First moment, moment after the last, and index of the plan's step, run after run."""
+    """Splits a recording into runs of plan steps.
+
+    Returns:
+        For each run its first moment, the moment after its last, and the index of the plan's step.
+    """
     found: list[tuple[int, int, int]] = []
     stages = [moment.stage for moment in list(recording.moments)]
     for index, stage in enumerate(stages):

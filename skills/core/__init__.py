@@ -1,1 +1,1 @@
-"""What every skill is made of: its interface, its memory, conditions and the step that judges."""
+"""Parts of a skill's definition: interface, memory, conditions, sensors, and the task's step."""

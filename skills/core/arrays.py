@@ -1,13 +1,13 @@
-"""The type of the arrays that a skill is written in."""
+"""Array type of skill definitions."""
 
 from typing import Any, Protocol, TypeVar
 
 
 class Array(Protocol):
-    """An array of any library of the Array API standard: numpy in a worker, torch on a GPU.
+    """Array of any library with the Array API standard: numpy in a worker, torch on a GPU.
 
-    It has the operators and indexing of both. Functions are those of its library,
-    `skills.core.geometry.array_namespace(array).sqrt(array)`.
+    The protocol has the operators and indexing that both libraries share. Functions come from the
+    array's library: `skills.core.geometry.array_namespace(array).sqrt(array)`.
     """
 
     @property

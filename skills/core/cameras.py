@@ -1,4 +1,4 @@
-"""Which pictures a policy is shown, as a user names them: `head_depth:64,hand_rgb:32`."""
+"""Parsing of the setting `cameras`, the pictures in an observation: `head_depth:64,hand_rgb:32`."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -9,20 +9,23 @@ from tpsrl import config
 from tpsrl.errors import UserError, unknown
 from tpsrl.world.cameras import PICTURES, Sides
 
-Cameras = str | Mapping[str, Any]  # what a user gives
-_USUAL = 64  # pixels a side
+Cameras = str | Mapping[str, Any]  # the setting as the user gives it
+_USUAL = 64  # side in pixels that error messages suggest
 
 
 def parse(given: Cameras) -> dict[str, Sides]:
-    """Pictures by name, (height, width) each, in the order of `tpsrl.world.cameras.PICTURES`.
+    """Parses names and sizes of pictures.
 
     Args:
-        given: names and sizes as text, `head_depth:64,head_rgb:48x64` (one number: a square), or
-            sizes by name
+        given: text such as `head_depth:64,head_rgb:48x64` (HEIGHTxWIDTH; one number is a square),
+            or a mapping of sizes by name
+
+    Returns:
+        (height, width) by name, in the order of `tpsrl.world.cameras.PICTURES`.
 
     Raises:
-        UserError: there is no such picture (names the nearest), one is named twice, or a size is
-            missing or out of range.
+        UserError: a picture is unknown (the message names the nearest) or named twice, a size is
+            missing or out of range, or no picture is named.
     """
     pairs = _pairs(given) if isinstance(given, str) else given.items()
     found: dict[str, Sides] = {}
@@ -38,16 +41,19 @@ def parse(given: Cameras) -> dict[str, Sides]:
 
 
 def text(sizes: Mapping[str, Sides]) -> str:
-    """The pictures as `parse` takes them."""
+    """Formats pictures as text that `parse` accepts."""
     return ",".join(f"{name}:{_size(sides)}" for name, sides in sizes.items())
 
 
 def sides(size: Any, field: str) -> Sides:
-    """A size as (height, width); one number is both.
+    """Converts a size to (height, width); one number stands for both.
+
+    Args:
+        size: an integer or a pair of integers
+        field: name of the setting, for the error message
 
     Raises:
-        UserError: it is not one or two whole numbers of at least 1, or a side is longer than
-            `config.MOST_PIXELS`; `field` is where it was given.
+        UserError: `size` is not one or two integers >= 1, or a side exceeds `config.MOST_PIXELS`.
     """
     pair = tuple(size) if isinstance(size, Iterable) and not isinstance(size, str) else (size, size)
     whole = all(isinstance(n, int | np.integer) and not isinstance(n, bool) for n in pair)

@@ -1,4 +1,4 @@
-"""The choices of sensors (`skills.core.sensors`); imports nothing, so that help comes at once."""
+"""Choices of sensors (`skills.core.sensors`), without slow imports, so that help is fast."""
 
 import typing
 from typing import Literal

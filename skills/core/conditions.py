@@ -1,7 +1,7 @@
-"""Conditions of success: named, batched, each with the margin by which it holds and its unit.
+"""Conditions of success: named and batched, each with a margin and its unit.
 
-A skill states its success once, as a conjunction of conditions over n homes. Training judges whole
-batches by them, the executor and the reports read the row of one home as `Margin`s.
+A skill defines its success once, as a conjunction of conditions over n homes. Training evaluates
+them in batches; the executor and the reports read the row of one home as `Margin`s.
 """
 
 import dataclasses
@@ -16,9 +16,9 @@ from skills.core.arrays import Array
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Margin:
-    """A named result of one home: whether it holds, by how much, and in which unit.
+    """Condition of one home: whether it holds, with margin and unit.
 
-    `margin` is positive when the result holds and negative by what is missing; for yes-or-no
+    `margin` is the distance from the threshold, negative where the condition fails; for yes-or-no
     facts it is +1 or -1 with unit "bool".
     """
 
@@ -28,27 +28,27 @@ class Margin:
 
     @staticmethod
     def below(value: float, limit: float, unit: str) -> "Margin":
-        """value < limit."""
+        """Creates the margin of value < limit."""
         return Margin(bool(value < limit), float(limit - value), unit)
 
     @staticmethod
     def above(value: float, limit: float, unit: str) -> "Margin":
-        """value > limit."""
+        """Creates the margin of value > limit."""
         return Margin(bool(value > limit), float(value - limit), unit)
 
     @staticmethod
     def flag(value: bool) -> "Margin":
-        """A yes-or-no fact."""
+        """Creates the margin of a yes-or-no fact."""
         return Margin(bool(value), 1.0 if value else -1.0, "bool")
 
 
-# Made at every step, so it is not frozen, and computes its margin only when that is asked for.
+# Created at every step: not frozen, and the margin is computed on demand, to save time.
 @dataclasses.dataclass(slots=True)
 class Condition:
-    """What has to hold in each of n homes for a skill to have succeeded.
+    """Condition of success in n homes.
 
-    `holds` (n,) bool; `value` (n,) is held against `limit`, both in `unit`, or None for a fact that
-    is only true or false.
+    `holds` is (n,) bool. `value` (n,) is compared with `limit`, both in `unit`; it is None for a
+    yes-or-no fact.
     """
 
     holds: Array
@@ -58,29 +58,29 @@ class Condition:
 
     @staticmethod
     def below(value: Array, limit: float, unit: str) -> "Condition":
-        """value (n,) < limit."""
+        """Creates the condition value (n,) < limit."""
         return Condition(value < limit, unit, value, limit)
 
     @staticmethod
     def at_most(value: Array, limit: float, unit: str) -> "Condition":
-        """value (n,) <= limit."""
+        """Creates the condition value (n,) <= limit."""
         return Condition(value <= limit, unit, value, limit)
 
     @staticmethod
     def fact(holds: Array) -> "Condition":
-        """A yes-or-no fact (n,) bool."""
+        """Creates the condition of a yes-or-no fact (n,) bool."""
         return Condition(holds, "bool")
 
     @property
     def margin(self) -> Array:
-        """By how much it holds (n,), negative by what is missing; 1 or -1 for a fact."""
+        """Margins (n,) in `unit`, negative where the condition fails; 1 or -1 for a fact."""
         if self.value is not None:
             return self.limit - self.value
         xp = array_namespace(self.holds)
         return xp.where(self.holds, 1.0, -1.0)
 
     def at(self, row: int) -> Margin:
-        """That of one home."""
+        """Returns the margin of the home at `row`."""
         holds = bool(self.holds[row])
         if self.value is None:
             return Margin.flag(holds)
@@ -91,15 +91,15 @@ Conditions = dict[str, Condition]
 
 
 def conjunction(conditions: Mapping[str, Condition]) -> Array:
-    """Whether all of at least one condition hold (n,) bool."""
+    """Returns whether all conditions hold, (n,) bool; there must be at least one."""
     return functools.reduce(operator.and_, [one.holds for one in conditions.values()])
 
 
 def margins(conditions: Mapping[str, Condition], row: int = 0) -> dict[str, Margin]:
-    """The conditions of one home as margins, headed by "success": all of them hold.
+    """Returns the margins of one home by condition, after an entry "success" for all together.
 
-    Its margin is that of the first condition that does not hold, or of the first when all do:
-    units differ, so there is no smallest one.
+    "success" has the margin of the first condition that fails, or of the first condition if all
+    hold. Units differ, so a smallest margin is not defined.
     """
     parts = {name: condition.at(row) for name, condition in conditions.items()}
     decisive = next((part for part in parts.values() if not part.holds), next(iter(parts.values())))

@@ -1,11 +1,11 @@
-"""What the methods of a skill's definition are given; arrays have a leading axis of n homes.
+"""Arguments of the methods of a skill's definition; arrays have a leading axis of n homes.
 
-There are three contexts, each of which extends the one before: `MeasureContext` (a world),
-`StartContext` (and its measures), `StepContext` (and the control step that led to it). A method
-takes the one that holds what is known when it runs, so that mypy finds a `measure` that reads
-measures. A field that is added later is there for every skill, whose signatures stay as they are.
+Each of the three contexts extends the one before: `MeasureContext` (a world), `StartContext` (with
+its measures) and `StepContext` (with the control step that led to the world). A method takes the
+context of all that is known when it runs, so that mypy reports a `measure` that reads measures. New
+fields reach every skill without a change of signatures.
 
-A skill's file names its own four types once:
+A skill's file binds its own four types once:
 
     PickStep = StepContext[PickSettings, PickThresholds, PickMeasures, PickMemory]
 """
@@ -24,21 +24,21 @@ from tpsrl.world.state import WorldState
 ThresholdsT = TypeVar("ThresholdsT")
 
 
-# Methods only read them. They are made at every step; frozen ones would take five times as long.
+# Read-only by convention: contexts are created at every step, five times slower if frozen.
 @dataclasses.dataclass(slots=True)
 class MeasureContext(Generic[ThresholdsT]):
-    """For `Skill.measure`: worlds, before anything is known of them."""
+    """Argument of `Skill.measure`: goals, world and thresholds."""
 
-    goals: Goals  # object (n,), joint (n,) and position (n, 3) that each home is about
+    goals: Goals  # object (n,), joint (n,) and position (n, 3) of each home's task
     world: WorldState  # at the start, or after the step
-    thresholds: ThresholdsT  # of success, the skill's own under the protocol
+    thresholds: ThresholdsT  # the skill's success thresholds under the protocol
 
 
 @dataclasses.dataclass(slots=True)
 class StartContext(MeasureContext[ThresholdsT], Generic[ThresholdsT, MeasuresT]):
-    """For `Skill.remember`: worlds in which episodes begin."""
+    """Argument of `Skill.remember`: the state in which episodes begin."""
 
-    measures: MeasuresT  # the skill's own, of `world`
+    measures: MeasuresT  # the skill's measures of `world`
 
 
 @dataclasses.dataclass(slots=True)
@@ -46,19 +46,19 @@ class StepContext(
     StartContext[ThresholdsT, MeasuresT],
     Generic[SettingsT, ThresholdsT, MeasuresT, MemoryT],
 ):
-    """For `Skill.conditions` and `Skill.evaluate`: the control step that led to the world."""
+    """Argument of `Skill.conditions` and `Skill.evaluate`: the control step that led to `world`."""
 
-    memory: MemoryT  # the skill's own, after the step before
+    memory: MemoryT  # the skill's memory after the previous step
     steps: Array  # (n,) int, control steps before this one
-    stop: Array  # (n,) bool, called in this step
-    settings: SettingsT  # the skill's own: horizon, limits on force, weights of the reward
-    path: PathProgress | None  # along the floor after the step, None where it is not measured
+    stop: Array  # (n,) bool, whether stop was called in this step
+    settings: SettingsT  # the skill's horizon, force limits and reward weights
+    path: PathProgress | None  # path along the floor after the step, None if not measured
 
     def way(self) -> PathProgress:
-        """The way along the floor, for a skill with `follows_path`.
+        """Returns the progress along the floor, for a skill with `follows_path`.
 
         Raises:
-            UserError: it was not measured.
+            UserError: the path was not measured.
         """
         if self.path is None:
             raise UserError("path: the skill is judged by the way along the floor; there is none")

@@ -1,4 +1,4 @@
-"""What a policy of a skill is shown: resolved once, and passed on whole from then on."""
+"""Inputs of a skill's policy: sensors, pictures and height map, resolved from the user's choice."""
 
 import dataclasses
 import itertools
@@ -19,12 +19,12 @@ from tpsrl.world.cameras import HEAD_DEPTH, Sides
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PolicyInputs:
-    """The inputs of a skill's policy; environments, checkpoints and policies hold the same ones.
+    """Inputs of a skill's policy, shared by environments, checkpoints and policies.
 
-    `sensors` are the parts of the vector "state", in their order (`skills.core.sensors`); `depth`
-    is the (height, width) of the head camera's depth, None without it; `height_map` is whether the
-    map of what that saw is among them (`tpsrl.world.height_map`). `cameras` are the other pictures
-    with their sizes, in the order of `tpsrl.world.cameras.PICTURES`.
+    `sensors` are the parts of the vector "state", in order (`skills.core.sensors`). `depth` is the
+    (height, width) of the head camera's depth, None without it. `height_map` is whether the height
+    map built from that depth is an input (`tpsrl.world.height_map`). `cameras` are the other
+    pictures with their sizes, in the order of `tpsrl.world.cameras.PICTURES`.
     """
 
     skill: str
@@ -41,21 +41,20 @@ class PolicyInputs:
         height_map: bool = False,
         cameras: asked.Cameras | None = None,
     ) -> "PolicyInputs":
-        """The inputs that are asked for.
+        """Resolves the inputs that a user chose.
 
         Args:
             skill: name of the skill
-            choice: "habitat", "fetch", "full", "teacher", "mapping", or names of sensors; None:
-                habitat with a camera, full without one
+            choice: "habitat", "fetch", "full", "teacher", "mapping", or a tuple of names of
+                sensors; None: "habitat" with a camera, "full" without one
             depth: (height, width) of the head depth in pixels, one number for both, None for none
-            height_map: whether the height map is shown, which takes depth of the head
-            cameras: pictures by name with their sizes in the place of `depth`, as
-                `skills.core.cameras.parse` takes them
+            height_map: whether to include the height map, which requires head depth
+            cameras: pictures with their sizes instead of `depth`; see `skills.core.cameras.parse`
 
         Raises:
-            UserError: there is no such skill, choice, sensor or picture (names the nearest), one is
-                named twice or none is, a size is out of range, `depth` and `cameras` are both
-                given, or a height map has no camera.
+            UserError: a skill, choice, sensor or picture is unknown (the message names the
+                nearest), is named twice or missing, a size is out of range, `depth` and `cameras`
+                are both given, or `height_map` is set without head depth.
         """
         pictures = {} if cameras is None else asked.parse(cameras)
         if depth is not None:
@@ -78,38 +77,38 @@ class PolicyInputs:
 
     @property
     def rays(self) -> tuple[int, int]:
-        """Where the laser's ranges begin and end in the vector, (0, 0) without a laser."""
+        """Begin and end of the laser's ranges in the vector "state"; (0, 0) without a laser."""
         lies = self.layout().get(LASER, slice(0, 0))
         return lies.start, lies.stop
 
     @property
     def privileged(self) -> tuple[str, ...]:
-        """The sensors that a robot does not have."""
+        """Names of the privileged sensors, which a robot does not have."""
         sensors = self._known()
         return tuple(name for name in self.sensors if sensors[name].privileged)
 
     @property
     def pictures(self) -> dict[str, Sides]:
-        """The sizes of all pictures by their names in `tpsrl.world.cameras.PICTURES`."""
+        """(height, width) of all pictures by their names in `tpsrl.world.cameras.PICTURES`."""
         head = {} if self.depth is None else {HEAD_DEPTH: self.depth}
         return head | dict(self.cameras)
 
     def shows(self, kind: str) -> bool:
-        """Whether there is a picture of a kind, one of `tpsrl.world.cameras.KINDS`."""
+        """Returns whether a picture has `kind`, one of `tpsrl.world.cameras.KINDS`."""
         return any(cameras.split(name)[1] == kind for name in self.pictures)
 
     @property
     def picture_bytes(self) -> int:
-        """How much memory the pictures of one observation take."""
+        """Size in bytes of the pictures of one observation."""
         return cameras.bytes_of(self.pictures)
 
     def sizes(self) -> dict[str, int]:
-        """How many numbers each sensor has."""
+        """Returns the number of entries of each sensor, by name."""
         sensors = self._known()
         return {name: sensors[name].size for name in self.sensors}
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shapes of an observation's parts, by name."""
+        """Returns the shapes of an observation's parts, by name."""
         shapes: dict[str, tuple[int, ...]] = {"state": (self.size,)}
         if self.depth is not None:
             shapes["depth"] = self.depth
@@ -118,13 +117,13 @@ class PolicyInputs:
         return shapes | {name: cameras.shape_of(name, sides) for name, sides in self.cameras}
 
     def layout(self) -> dict[str, slice]:
-        """Where each sensor lies in the vector."""
+        """Returns the slice of each sensor in the vector "state"."""
         ends = itertools.accumulate(self.sizes().values())
         pairs = zip(self.sizes().items(), ends, strict=True)
         return {name: slice(end - size, end) for (name, size), end in pairs}
 
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        """The least and the greatest vector (k,) float32."""
+        """Returns the lower and upper bounds of the vector "state", (k,) float32 each."""
         sensors = self._known()
         held = [sensors[name] for name in self.sensors]
         low = [np.broadcast_to(np.asarray(each.low, np.float32), each.size) for each in held]
@@ -132,21 +131,21 @@ class PolicyInputs:
         return np.concatenate(low), np.concatenate(high)
 
     def places(self, others: "PolicyInputs") -> np.ndarray:
-        """Where the numbers of others, whose sensors are among these, are in the vector."""
+        """Returns the indices of `others`' entries in this vector, which has all their sensors."""
         columns = self.layout()
         return np.concatenate([np.r_[columns[name]] for name in others.sensors])
 
     def choices(self) -> list[str]:
-        """The choices of sensors that mean these."""
+        """Returns the choices, such as "full", that give exactly these sensors."""
         skill, camera = registry.get(self.skill).definition, bool(self.pictures)
         return [choice for choice in CHOICES if _chosen(skill, choice, camera) == self.sensors]
 
     def extend(self, other: "PolicyInputs") -> bool:
-        """Whether these have the sensors of others and more."""
+        """Returns whether these sensors are a proper superset of `other`'s."""
         return {*other.sensors} < {*self.sensors}
 
     def complete(self) -> "PolicyInputs":
-        """The same cameras beside the sensors of all choices."""
+        """Returns inputs with the same cameras and the sensors of all choices."""
         chosen = (PolicyInputs.of(self.skill, choice).sensors for choice in CHOICES)
         names = tuple(dict.fromkeys(itertools.chain.from_iterable(chosen)))
         return dataclasses.replace(self, sensors=names)
@@ -156,11 +155,11 @@ class PolicyInputs:
 
 
 def _chosen(skill: Skill, choice: str | tuple[str, ...] | None, camera: bool) -> tuple[str, ...]:
-    """The names of a skill's sensors in their order; names are taken as they are.
+    """Resolves a choice to the names of sensors, in order; a tuple of names is only checked.
 
     Raises:
-        UserError: there is no such choice, or no sensor of a name (names the nearest); there are
-            no names, or one twice.
+        UserError: a choice or sensor is unknown (the message names the nearest), the tuple is
+            empty, or it has a duplicate.
     """
     if isinstance(choice, tuple):
         for name in choice:
@@ -184,5 +183,5 @@ def _chosen(skill: Skill, choice: str | tuple[str, ...] | None, camera: bool) ->
 
 
 def _on_own_map(skill: Skill) -> tuple[str, ...]:
-    """The sensors by a map of what the robot has seen itself."""
+    """Returns the sensors based on a map that the robot builds while it drives."""
     return (*([EXPLORED] if skill.explores else []), *([FRONTIER] if skill.searches else []))

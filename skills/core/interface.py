@@ -1,4 +1,4 @@
-"""What one run of a skill is about, and what acts for it."""
+"""Goal, policy and demonstrator of a skill's run."""
 
 import dataclasses
 from typing import Any, Protocol, runtime_checkable
@@ -12,10 +12,10 @@ from tpsrl.world.state import WorldState
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SkillGoal:
-    """What one run of a skill is about.
+    """Goal of one run of a skill.
 
-    `object` is the index of the object concerned (-1: none); `position` (3,) in metres is where
-    to navigate to, or where to place; `marker` is the articulated handle concerned ("" for none).
+    `object` is the index of the object (-1: none); `position` (3,) in metres is where to navigate
+    to, or where to place; `marker` is the name of the articulated handle ("" for none).
     """
 
     object: int = -1
@@ -24,18 +24,18 @@ class SkillGoal:
 
 
 class SkillPolicy(Protocol):
-    """What acts for a skill: a scripted controller or a learned network.
+    """Policy of a skill: a scripted controller or a learned network.
 
-    A policy that has finished sets the stop entry of its action. The executor masks the action
-    by the skill's mask before it reaches the simulator.
+    A policy that has finished sets the stop entry of its action. The executor applies the skill's
+    action mask before the action reaches the simulator.
 
-    One that is shown what the engine measures has an attribute `asks_engine` that is True, and its
-    `act` is given what its method `measure(simulator, env_id)` returns as a third argument.
+    A policy that needs measurements of the engine has an attribute `asks_engine` that is True, and
+    its `act` gets the result of its method `measure(simulator, env_id)` as a third argument.
     """
 
     @property
     def depth_size(self) -> tuple[int, int] | None:
-        """(height, width) of the head depth that it looks at, None if it does not look."""
+        """(height, width) of the head depth that the policy needs, None if it needs none."""
         ...
 
     def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
@@ -43,16 +43,16 @@ class SkillPolicy(Protocol):
         ...
 
     def act(self, world: WorldState, depth: np.ndarray | None = None) -> np.ndarray:
-        """The action (11,) in [-1, 1] for this control step; `depth` is of `depth_size`."""
+        """Returns the action (11,) in [-1, 1] for this control step; `depth` has `depth_size`."""
         ...
 
     def diagnosis(self) -> dict[str, Any]:
-        """Why the policy stopped or what it could not do ({} when nothing to say)."""
+        """Returns why the policy stopped or what it failed to do, {} for nothing."""
         ...
 
 
 def sensed(policy: SkillPolicy, simulator: Simulator, env_id: int) -> tuple[Any, ...]:
-    """What a policy's `act` is given beside the world: depth, and what the engine measures."""
+    """Returns the arguments of a policy's `act` after the world: depth, and engine measurements."""
     size = policy.depth_size
     depth = None if size is None else simulator.depth([env_id], *size)[0]
     if not getattr(policy, "asks_engine", False):
@@ -63,22 +63,22 @@ def sensed(policy: SkillPolicy, simulator: Simulator, env_id: int) -> tuple[Any,
 
 @runtime_checkable
 class Demonstrator(Protocol):
-    """What demonstrations are recorded of: says in a state of an episode what to do there.
+    """Expert that demonstrations are recorded from: it labels states of an episode with actions.
 
-    Who acts does not matter: the states may be those that a learner got itself into, as in DAgger
+    The states may result from the actions of another policy, such as a learner's, as in DAgger
     (Ross, Gordon and Bagnell, "A reduction of imitation learning and structured prediction to
     no-regret online learning", AISTATS 2011).
     """
 
     def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
-        """Starts an episode from a world state of batch one; forgets the one before."""
+        """Starts an episode from a world state of batch one and resets all memory."""
         ...
 
     def label(self, world: WorldState) -> tuple[np.ndarray, bool]:
-        """The action for the control step that begins in a world state of batch one.
+        """Returns the action for the control step that begins in a world state of batch one.
 
         Returns:
-            The action (11,) in [-1, 1], and whether it is good for anything: an action that is not
-            valid stands still and is not to be learned from.
+            The action (11,) in [-1, 1], and whether it is valid. An invalid action stands still and
+            must not be learned from.
         """
         ...

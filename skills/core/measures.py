@@ -1,4 +1,4 @@
-"""What a skill measures of worlds at every step, and what it remembers from step to step."""
+"""Measures that a skill computes at every step, and its memory between steps."""
 
 import dataclasses
 from typing import TypeVar
@@ -9,14 +9,14 @@ from skills.core.structs import Struct
 from tpsrl.world.state import WorldState
 
 
-# What is made at every step is not frozen, which would cost three times as much to make.
+# Not frozen, since measures are created at every step and would take three times as long.
 @dataclasses.dataclass(slots=True)
 class Measures:
-    """What all skills measure of n homes; a skill adds its own in a dataclass derived from this.
+    """Measures that all skills share, for n homes; a skill adds its own in a subclass.
 
-    Vectors are metres in the frame of the base. `subject` is what the cup is to come to: the
-    object, the handle, or where to go. `rest` is how far the end effector is from its resting
-    point.
+    Vectors are in the frame of the base, in metres. `subject` is the point that the cup has to
+    reach: the object, the handle, or the position to go to. `rest` is the distance of the end
+    effector from its resting point.
     """
 
     ee: Array  # (n, 3)
@@ -27,16 +27,22 @@ class Measures:
     velocity: Array  # (n, 3) of the base: forward and left in m/s, turn in rad/s
 
     def goal_point(self) -> Array:
-        """(n, 3) where to place or go; of other skills the subject."""
+        """Returns the point (n, 3) at which to place or to which to go; by default the subject."""
         return self.subject
 
 
 def common(
     world: WorldState, subject: Array, *others: Array
 ) -> tuple[dict[str, Array], list[Array]]:
-    """The fields of `Measures` by name, and `others`, in the frame of the base.
+    """Computes the fields of `Measures`, and transforms other points to the frame of the base.
 
-    Subject and others are points (n, 3) of the world.
+    Args:
+        world: state of n homes
+        subject: (n, 3) point in the world frame
+        others: further points (n, 3) in the world frame
+
+    Returns:
+        The fields by name, and `others` in the frame of the base.
     """
     local = seen(world, subject, *others)
     ee = local[:, 0]
@@ -54,9 +60,9 @@ def common(
 
 @dataclasses.dataclass(slots=True)
 class Memory(Struct):
-    """What a skill remembers of n homes from step to step: a dataclass of arrays (n, ...).
+    """Memory of a skill between steps, for n homes: a dataclass of arrays (n, ...).
 
-    This one remembers nothing.
+    The base class is empty.
     """
 
 

@@ -1,4 +1,4 @@
-"""How well a robot drove: distance left, path driven, SPL. For PointNav, and for Navigate too.
+"""Metrics of driving for PointNav and Navigate: distance left, path length, SPL.
 
 SPL is success weighted by path length (Anderson et al., "On evaluation of embodied navigation
 agents", 2018; DD-PPO, section 4): success x shortest / max(shortest, driven).
@@ -12,20 +12,31 @@ from skills.core.arrays import Array
 
 
 def spl(success: Array, shortest: Array, driven: Array) -> Array:
-    """SPL (n,) of successes (n,) bool, shortest paths (n,) and paths driven (n,), metres.
+    """Computes SPL (n,).
 
-    A success without a way to drive counts 1; one over floor that the map says cannot be passed
-    (`shortest` inf) is NaN.
+    Args:
+        success: (n,) bool
+        shortest: (n,) length of the shortest path in metres
+        driven: (n,) length of the path driven in metres
+
+    Returns:
+        SPL, 0 for failures. A success with both lengths 0 counts 1; a success where the map has no
+        path to the goal (`shortest` is inf) is NaN.
     """
     xp = array_namespace(shortest, driven)
     return xp.where(success, _efficiency(shortest, driven), 0.0)
 
 
 def soft_spl(left: Array, shortest: Array, driven: Array) -> Array:
-    """SPL (n,) with the share of the way that was covered in place of success.
+    """Computes SoftSPL (n,): SPL with the fraction of the path covered instead of success.
 
-    `left` (n,) is the distance left in metres (Datta et al., "Integrating egocentric localization
-    for more realistic point-goal navigation agents", CoRL 2020).
+    Datta et al., "Integrating egocentric localization for more realistic point-goal navigation
+    agents", CoRL 2020.
+
+    Args:
+        left: (n,) distance left in metres
+        shortest: (n,) length of the shortest path in metres
+        driven: (n,) length of the path driven in metres
     """
     xp = array_namespace(shortest, driven)
     covered = 1.0 - left / xp.where(shortest > 0.0, shortest, 1.0)
@@ -41,23 +52,23 @@ def _efficiency(shortest: Array, driven: Array) -> Array:
 
 
 def step_length(before: Array, after: Array) -> Array:
-    """Metres (n,) over the floor between base poses (n, 2 or 3)."""
+    """Returns horizontal distances (n,) in metres between base poses (n, 2 or 3)."""
     xp = array_namespace(before, after)
     return xp.linalg.vector_norm(after[:, :2] - before[:, :2], axis=-1)
 
 
 @dataclasses.dataclass(slots=True)
 class PathProgress:
-    """Where n homes are on their ways along the floor; metres (n,).
+    """Progress of n homes along their paths on the floor; lengths (n,) in metres.
 
-    `farthest` and `squares` are None unless the skill has `surveys_floor`. `hand` is that of the
-    cup's way around furniture, None unless that is measured too.
+    `farthest` and `squares` are None unless the skill has `surveys_floor`. `hand` is the progress
+    of the cup along its path around furniture, None if not measured.
     """
 
-    shortest: Array  # from the start
-    left: Array  # from where the base is now
-    gained: Array  # by how much less that is than a step before
+    shortest: Array  # length of the shortest path from the start
+    left: Array  # length of the shortest path from the base's current position
+    gained: Array  # decrease of `left` since the previous step
     driven: Array
-    farthest: Array | None = None  # the longest way that there is to the goal
-    squares: Array | None = None  # of 1 m, in which there is free floor: how many
-    hand: Array | None = None  # as `gained`
+    farthest: Array | None = None  # length of the longest shortest path to the goal
+    squares: Array | None = None  # number of 1 m squares with free floor
+    hand: Array | None = None  # as `gained`, for the cup

@@ -1,15 +1,17 @@
-"""The vector that a policy is shown beside depth: named sensors, one after the other.
+"""Sensors: the named parts of the vector "state", which a policy observes beside pictures.
 
-There are five choices. "habitat" is what habitat-lab's skill gives its policy beside the camera.
-"fetch" adds the laser scan and the odometry that the real robot has on its base, and says where the
-target is along the base's axes as well, as the arm's kinematics tell it. "mapping" adds to "fetch",
-for skills that drive, the path on a map of what the robot has seen itself, to the goal or to
-what it has not seen yet. "full" is one
-layout for HAB's seven skills which says enough to learn them without a camera, much of which no
-robot could know; to Navigate, which would be blind, it adds the way along the floor and a scan of
-the map. "teacher" adds both for all, where the object is from its goal, its size, orientation
-and velocity, how near the robot's body is to what stands around it, and where the robot has just
-been, which makes the state complete enough for a policy without memory.
+There are five choices:
+
+- "habitat": the vector that habitat-lab gives the policy of the skill beside the camera.
+- "fetch": adds the laser scan and the odometry of the real robot's base, and the target in the
+  base's axes, which the robot can compute from the arm's kinematics.
+- "mapping": adds to "fetch", for skills that drive, a path on a map that the robot builds from its
+  head camera and laser: to the goal, or to the nearest floor not yet seen.
+- "full": one layout for HAB's seven skills, sufficient to learn them without a camera, mostly
+  privileged. Navigate also gets the path along the floor and a scan of the map.
+- "teacher": adds path and scan for all skills, the position of the object relative to its goal, its
+  size, orientation and velocity, the clearance of the robot's body, and the recent positions of the
+  robot. The state is then complete enough for a policy without memory.
 """
 
 import dataclasses
@@ -37,19 +39,24 @@ from tpsrl.world.state import WorldState
 
 @dataclasses.dataclass(slots=True)
 class Readings:
-    """What no world state tells, for a policy that is shown it; None where it is not.
+    """Sensor readings that are not in the world state; None where the policy does not observe them.
 
-    By a map of the home: `way` (n, 3) is `skills.envs.path_meter.PathMeter.ahead`, `scan` (n, rays)
-    is `tpsrl.world.scan.Scanner.ranges`, `facing` (n,) the direction in the world, in radians, in
-    which the face of the handle looked when the skill began. By the episode: `extent` (n, 3) are
-    the half extents of the object, in metres, `category` (n, categories) is 1 for the one that is
-    to be found. By the engine: `laser` (n, rays) is `tpsrl.sim.base.Simulator.laser`,
-    `clearance` (n, points, 4) `Simulator.clearance`,
-    `neighbours` (n, points, 4) `Simulator.neighbours`, `motion` (n, 6)
-    `Simulator.object_velocity`, `pictures` those of `Simulator.look` by name, of a policy that acts
-    in a plan or alone. By the steps before: `trail` (n, 3, 3) is
-    `skills.envs.trail.Trail.away`, `explored` (n, 3) `tpsrl.world.explored.ExploredMaps.ahead`,
-    `frontier` (n, 3) `tpsrl.world.frontiers.FrontierMaps.ahead`, `sighting` (n, 3)
+    From a map of the home: `way` (n, 3) is `skills.envs.path_meter.PathMeter.ahead`, `hand` (n, 4)
+    `skills.envs.hand_meter.HandMeter.ahead`, `scan` (n, rays) `tpsrl.world.scan.Scanner.ranges`,
+    `facing` (n,) the heading in the world frame, in radians, of the normal of the handle's face
+    when the skill began.
+
+    From the episode: `extent` (n, 3) are the half extents of the object in metres; `category`
+    (n, categories) is one-hot, the category to find.
+
+    From the engine: `laser` (n, rays) is `tpsrl.sim.base.Simulator.laser`, `clearance`
+    (n, points, 4) `Simulator.clearance`, `neighbours` (n, points, 4) `Simulator.neighbours`,
+    `motion` (n, 6) `Simulator.object_velocity`. `pictures` are those of `Simulator.look` by name,
+    set only for policies that act in a plan or in an evaluation.
+
+    From earlier steps: `trail` (n, 3, 3) is `skills.envs.trail.Trail.away`, `explored` (n, 3)
+    `tpsrl.world.explored.ExploredMaps.ahead`, `frontier` (n, 3)
+    `tpsrl.world.frontiers.FrontierMaps.ahead`, `sighting` (n, 3)
     `tpsrl.world.sightings.Sightings.away`.
     """
 
@@ -72,10 +79,10 @@ class Readings:
 
 @dataclasses.dataclass(slots=True)
 class SensorContext:
-    """For `Sensor.read`: what a policy may be shown of a world."""
+    """Argument of `Sensor.read`."""
 
     task: TaskState  # the goals, the steps so far, and the skill's memory
-    measures: Any  # the skill's own `Measures` of `world`
+    measures: Any  # the skill's `Measures` of `world`
     world: WorldState
     readings: Readings
 
@@ -86,10 +93,10 @@ Bound = float | tuple[float, ...]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sensor:
-    """So many numbers; `read` gives them (n, size), in metres, radians, seconds.
+    """Sensor of `size` entries; `read` returns them (n, size), in metres, radians, seconds.
 
-    `privileged` is what a robot does not have: the true state of the world, or a map of it. All
-    numbers lie between `low` and `high`, one for all of them or one for each.
+    A `privileged` sensor reads the true state of the world or a map of it, which a robot does not
+    have. Entries are between `low` and `high`: one bound for all entries, or one for each.
     """
 
     size: int
@@ -136,7 +143,7 @@ def _margins(seen: SensorContext) -> Array:
 
 
 def _gap(seen: SensorContext) -> Array:
-    # One layout for all skills, so that a network can be carried from one to another.
+    # Zeros for skills without a gap: one layout for all, so that networks can be transferred.
     gap = seen.measures.gap if hasattr(seen.measures, "gap") else 0.0 * seen.world.force
     return gap[:, None]
 
@@ -190,7 +197,7 @@ def _shape(seen: SensorContext) -> Array:
     quat = each(world.object_quat, xp.where(known, index, 0))
     axes = [_in_base(world, axis) for axis in _axes(quat)]
     parts = xp.concat([seen.readings.extent, *axes], axis=-1)
-    return xp.where(known[:, None], parts, 0.0)  # also of objects that are not there, NaN
+    return xp.where(known[:, None], parts, 0.0)  # Absent objects are NaN.
 
 
 def _motion(seen: SensorContext) -> Array:
@@ -220,8 +227,8 @@ def _elapsed(seen: SensorContext) -> Array:
 
 
 def _closeness(surfaces: Array) -> Array:
-    """Directions and distances (n, points, 4) of surfaces as (n, 4 points) numbers."""
-    # What is nearer counts for more, and what is far for nothing.
+    """Converts directions and distances (n, points, 4) of surfaces to entries (n, 4 points)."""
+    # Weighted by closeness: 1 on contact, 0 at the sensor's range.
     xp = array_namespace(surfaces)
     towards, distance = surfaces[..., :3], surfaces[..., 3:]
     closeness = xp.clip(1.0 - distance / CLEARANCE_RANGE_M, 0.0, 1.0)
@@ -252,52 +259,52 @@ def _start_facing(seen: SensorContext) -> Array:
 
 
 def _in_base(world: WorldState, vector: Array) -> Array:
-    """Vectors (n, 3) of the world along the axes of the base."""
+    """Rotates vectors (n, 3) from the world frame to the base frame."""
     xp = array_namespace(vector)
     c, s = xp.cos(world.base[:, 2]), xp.sin(world.base[:, 2])
     x, y = vector[:, 0], vector[:, 1]
     return columns(c * x + s * y, c * y - s * x, vector[:, 2])
 
 
-WAY = "way"  # along the floor, by a map
-EXPLORED = "explored_way"  # along the floor, by a map of what the robot has seen
-FRONTIER = "frontier_way"  # along the floor, to what the robot has not seen yet
-SIGHTING = "sighting"  # of what is to be found, by a perfect detector
-HAND_WAY = "hand_way"  # of the cup, through the air, by a map
-SCAN = "scan"  # all around the base, by a map
-LASER = "laser"  # of the laser on the base, by the engine
+WAY = "way"  # path along the floor, from a map
+EXPLORED = "explored_way"  # path along the floor, from a map that the robot builds
+FRONTIER = "frontier_way"  # path along the floor to the nearest floor not yet seen
+SIGHTING = "sighting"  # nearest seen instance of the category, from a perfect detector
+HAND_WAY = "hand_way"  # path of the cup through the air, from a map
+SCAN = "scan"  # ranges all around the base, from a map
+LASER = "laser"  # ranges of the laser on the base, from the engine
 FACING = "start_facing"
-TO_GOAL = "to_goal"  # of the object that is to be placed
-MARGINS = "margins"  # of distances that are to fall under a threshold
-SHAPE = "shape"  # of the object, by the episode
-CATEGORY = "category"  # of what is to be found, by the episode
-MOTION = "motion"  # of the object, by the engine
-CLEARANCE = "clearance"  # of the robot's body, by the engine
-NEIGHBOURS = "neighbours"  # loose objects beside cup and goal, by the engine
-TRAIL = "trail"  # of cup and base, by the steps before
-ELAPSED = "elapsed"  # since the skill began
+TO_GOAL = "to_goal"  # vector from the object to its goal
+MARGINS = "margins"  # distances minus their thresholds
+SHAPE = "shape"  # size and orientation of the object, size from the episode
+CATEGORY = "category"  # category to find, from the episode
+MOTION = "motion"  # velocity of the object, from the engine
+CLEARANCE = "clearance"  # clearance of the robot's body, from the engine
+NEIGHBOURS = "neighbours"  # loose objects near cup and goal, from the engine
+TRAIL = "trail"  # recent positions of cup and base
+ELAPSED = "elapsed"  # time since the skill began
 
 HOME_M = (
-    30.0  # no two points of an apartment are farther apart, nor is a way along its floor longer
+    30.0  # upper bound on distances between points of an apartment, and on paths along its floor
 )
 _ALLOWED_M = 0.15  # HAB: from the object to its goal, from the end effector to its resting point
-_OUT_M = 2.0  # that the arm reaches out
-_LONG_STEPS = 300.0  # HAB: what a skill may take
-# Stops give way a little under load.
+_OUT_M = 2.0  # upper bound on the reach of the arm
+_LONG_STEPS = 300.0  # HAB: horizon of a skill
+# Joints exceed their limits a little under load.
 _ARM_LOW, _ARM_HIGH = (
     tuple(joint.limits[side] + slack for joint in ARM) for side, slack in ((0, -0.2), (1, 0.2))
 )
-# Of the base, m/s and rad/s: it drives at up to 2.5 of either, and collisions add to that.
+# Bound on velocities, m/s and rad/s: the base drives at up to 2.5 of either, collisions add to it.
 _FAST = 10.0
 
 
 def polar(read: Reader) -> Sensor:
-    """A sensor of a distance in the home and an angle."""
+    """Creates a sensor of a distance in the home and an angle."""
     return Sensor(2, read, low=(0.0, -math.pi), high=(HOME_M, math.pi))
 
 
 def vector(read: Reader, longest_m: float, privileged: bool = False) -> Sensor:
-    """A sensor of a vector in space, each entry of which is so long at most."""
+    """Creates a sensor of a vector in space, with entries in [-`longest_m`, `longest_m`]."""
     return Sensor(3, read, privileged, -longest_m, longest_m)
 
 
@@ -309,62 +316,65 @@ SENSORS: dict[str, Sensor] = {
     "velocity": Sensor(3, _velocity, low=-_FAST, high=_FAST),  # of the base: forward, left, turn
     "reach": vector(_reach, HOME_M, True),  # from the end effector to object, handle or goal
     "goal": vector(_goal, HOME_M, True),  # where to place or go (else object, handle), base frame
-    "gap": Sensor(1, _gap, True, -math.pi, math.pi),  # what the door or drawer lacks
+    "gap": Sensor(1, _gap, True, -math.pi, math.pi),  # from the door or drawer to its goal state
     "goal_polar": polar(_goal_polar),  # distance over the floor, angle (left positive)
     # Distance over the floor, cosine and sine of the angle.
     "compass": Sensor(3, _compass, low=(0.0, -1.0, -1.0), high=(HOME_M, 1.0, 1.0)),
-    # Along the floor to where Navigate has to go, or where the arm can get at object, handle or
-    # goal: what is left, next corner of the shortest path.
+    # Path along the floor to Navigate's goal, or to where the arm can reach object, handle or goal:
+    # length left, next corner of the shortest path in the base frame.
     WAY: Sensor(3, _way, True, (0.0, -HOME_M, -HOME_M), HOME_M),
-    # The same by a map of what head camera and laser have seen since the skill began.
+    # As WAY, on a map built from head camera and laser since the skill began.
     EXPLORED: Sensor(3, _explored, False, (0.0, -HOME_M, -HOME_M), HOME_M),
-    # The same to the nearest place where it can look at floor that it has not seen yet.
+    # As EXPLORED, to the nearest place from which floor not yet seen is visible.
     FRONTIER: Sensor(3, _frontier, False, (0.0, -HOME_M, -HOME_M), HOME_M),
-    # 1 when a thing of the category has been seen, and how far forward and left its surface is.
+    # 1 once an instance of the category has been seen; its surface, forward and left of the base.
     SIGHTING: Sensor(3, _sighting, True, (0.0, -HOME_M, -HOME_M), (1.0, HOME_M, HOME_M)),
-    # Of the cup around furniture to object, handle or goal: what is left, a place 0.25 m ahead.
+    # Path of the cup around furniture to object, handle or goal: length left, point 0.25 m ahead.
     HAND_WAY: Sensor(4, _hand_way, True, (0.0, -HOME_M, -HOME_M, -HOME_M), HOME_M),
     SCAN: Sensor(RAYS, _scan, True, 0.0, RANGE_M),  # all around the base's centre
     TO_GOAL: vector(_to_goal, HOME_M, True),  # from the object to where to place it, base frame
-    # Object to goal and end effector to resting point, less what HAB allows.
+    # Distances object to goal and end effector to resting point, minus HAB's thresholds.
     MARGINS: Sensor(2, _margins, True, -_ALLOWED_M, HOME_M),
-    # Half extents of the object, and where its x and z axes point, base frame.
+    # Half extents of the object, and its x and z axes in the base frame.
     SHAPE: Sensor(9, _shape, True, -1.0, 1.0),
-    # 1 for the category that is to be found, 0 for the others and for other tasks.
+    # One-hot: the category to find; all 0 for other tasks.
     CATEGORY: Sensor(len(CATEGORIES), _category, low=0.0, high=1.0),
     MOTION: Sensor(6, _motion, True, -_FAST, _FAST),  # velocity of the object, base frame
-    # Of each point closeness squared, and the direction to the nearest surface times closeness.
+    # For each point: closeness squared, and closeness times the direction to the nearest surface.
     CLEARANCE: Sensor(4 * CLEARANCE_ROWS, _clearance, True, -1.0, 1.0),
-    # The same, from the cup and from object, handle or goal to the nearest other loose object.
+    # As CLEARANCE: from the cup, and from object, handle or goal, to the nearest other object.
     NEIGHBOURS: Sensor(4 * NEIGHBOUR_ROWS, _neighbours, True, -1.0, 1.0),
-    # Where cup and base are, from where they were on average in the last half second (cup) and two
-    # seconds (cup, base); metres in the base frame, the last entry radians.
+    # Positions relative to moving averages over half a second (cup) and two seconds (cup, base), in
+    # metres in the base frame; the last entry is the base's yaw in radians.
     TRAIL: Sensor(9, _trail, True, -HOME_M, HOME_M),
-    ELAPSED: Sensor(1, _elapsed, low=0.0, high=10.0),  # steps since the skill began, of 300
+    ELAPSED: Sensor(1, _elapsed, low=0.0, high=10.0),  # control steps of the skill, divided by 300
     LASER: Sensor(LASER_RAYS, _laser, low=0.0, high=LASER_RANGE_M),  # from right to left
-    "start_from_ee": vector(_start_from_ee, HOME_M),  # where the object was, end effector's frame
-    "goal_from_ee": vector(_goal_from_ee, HOME_M),  # where to place it, end effector's frame
-    "start_reach": vector(_start_reach, HOME_M),  # from the end effector to there, base frame
-    "goal_reach": vector(_goal_reach, HOME_M),
-    # Which way the face with the handle looked, from the base's heading: cosine and sine.
+    "start_from_ee": vector(_start_from_ee, HOME_M),  # object's first position, end effector frame
+    "goal_from_ee": vector(_goal_from_ee, HOME_M),  # where to place the object, end effector frame
+    "start_reach": vector(_start_reach, HOME_M),  # end effector to first position, base frame
+    "goal_reach": vector(_goal_reach, HOME_M),  # end effector to where to place, base frame
+    # First heading of the face with the handle, relative to the base: cosine and sine.
     FACING: Sensor(2, _start_facing, low=-1.0, high=1.0),
 }
 FULL = ("arm", "ee", "to_rest", "holding", "velocity", "reach", "goal", "gap")
 
-# What "teacher" adds to "full".
+# Sensors that "teacher" adds to "full".
 TEACHER = (
     SCAN, TO_GOAL, MARGINS, SHAPE, MOTION, CLEARANCE, WAY, NEIGHBOURS, HAND_WAY, TRAIL, ELAPSED,
 )  # fmt: skip
-FETCH = ("velocity", LASER)  # what "fetch" adds for every skill
+FETCH = ("velocity", LASER)  # sensors that "fetch" adds for every skill
 
 
 def known(skill: Skill) -> Mapping[str, Sensor]:
-    """Every sensor that a skill may have, by name: those of all skills and its own."""
+    """Returns all sensors available to a skill, by name: the shared ones and its own."""
     return {**SENSORS, **skill.own_sensors} if skill.own_sensors else SENSORS
 
 
 def observe(skill: Skill, names: tuple[str, ...], seen: SensorContext) -> Array:
-    """The vectors (n, k) float32 of the sensors `names`, which need their readings."""
+    """Returns the vectors "state" (n, k) float32 of the sensors `names`.
+
+    `seen.readings` must have the readings that these sensors use.
+    """
     xp = array_namespace(seen.world.base)
     parts = [read(seen) for read in _readers(skill, names)]
     return xp.astype(xp.concat(parts, axis=-1), xp.float32)
@@ -377,7 +387,7 @@ def _readers(skill: Skill, names: tuple[str, ...]) -> tuple[Reader, ...]:
 
 
 def into_frame(quat: Array, vector: Array) -> Array:
-    """Vectors (n, 3) of the world in frames turned by quaternions (n, 4), (w, x, y, z)."""
+    """Rotates vectors (n, 3) from the world to frames oriented by `quat` (n, 4), (w, x, y, z)."""
     xp = array_namespace(quat)
     products = quat[:, :, None] * quat[:, None, :]
     turn = xp.reshape(xp.reshape(products, (-1, 16)) @ _TURN.like(quat), (-1, 3, 3))
@@ -385,7 +395,7 @@ def into_frame(quat: Array, vector: Array) -> Array:
 
 
 def _axes(quat: Array) -> tuple[Array, Array]:
-    """Where the x and z axes (n, 3) of bodies turned by quaternions (n, 4) point in the world."""
+    """Returns the x and z axes (n, 3) of bodies with orientations (n, 4), in the world frame."""
     w, x, y, z = (quat[:, i] for i in range(4))
     return (
         columns(1.0 - 2.0 * (y * y + z * z), 2.0 * (x * y + w * z), 2.0 * (x * z - w * y)),
@@ -394,7 +404,7 @@ def _axes(quat: Array) -> tuple[Array, Array]:
 
 
 def _rotation_table() -> tuple[tuple[float, ...], ...]:
-    """(16, 9): makes a rotation matrix of the products of a quaternion's entries."""
+    """Returns the matrix (16, 9) from products of a quaternion's entries to a rotation matrix."""
     ww, wx, wy, wz, xx, xy, xz, yy, yz, zz = 0, 1, 2, 3, 5, 6, 7, 10, 11, 15
     entries = (
         {ww: 1, xx: 1, yy: -1, zz: -1},

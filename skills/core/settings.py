@@ -1,4 +1,4 @@
-"""What the task of a skill is trained with: horizon, limits on force, weights of the reward."""
+"""Task settings of a skill: horizon, force limits, reward weights."""
 
 import dataclasses
 import numbers
@@ -9,16 +9,16 @@ from typing import Any, TypeVar
 from tpsrl import config
 from tpsrl.errors import UserError, unknown
 
-LARGEST_WEIGHT = 1e6  # of a reward or penalty; beyond it a return loses what matters
+LARGEST_WEIGHT = 1e6  # of a reward or penalty; larger ones would drown all other terms
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TaskSettings:
-    """Horizon, force limits and the reward's weights that all skills share.
+    """Horizon, force limits and reward weights that all skills share.
 
-    A weight is positive for a penalty too. Skills add their own; `configs/skill/NAME.yaml` has the
-    values of those in the box. Limits are newtons, None for no limit; what they are held against
-    is said at `skills.core.task.step`.
+    Weights of penalties are positive. Skills add weights of their own; `configs/skill/NAME.yaml`
+    has the values of built-in skills. Limits are in newtons, None for no limit;
+    `skills.core.task.step` defines the forces that they apply to.
     """
 
     horizon: int = config.option(300, "control steps until truncation", minimum=1)
@@ -62,7 +62,7 @@ class TaskSettings:
 
 SettingsT = TypeVar("SettingsT", bound=TaskSettings)
 
-# Of the weights that all skills share.
+# Shared weights that are subtracted from the reward.
 PENALTIES = (
     "slack", "constraint", "force", "force_end", "speed", "joints", "clutter", "grip",
     "wrong_stop",
@@ -71,14 +71,18 @@ _LIMITS = ("force_total_n", "force_instant_n")
 
 
 def changed(settings: SettingsT, changes: Mapping[str, Any], field: str = "settings") -> SettingsT:
-    """Settings with some entries changed; `field` is where these were named.
+    """Returns a copy of settings with changed entries.
 
-    Numbers may be numpy's. A weight without a range of its own is at most `LARGEST_WEIGHT`, of
-    either sign.
+    The absolute value of a weight without a range of its own is at most `LARGEST_WEIGHT`.
+
+    Args:
+        settings: the original settings
+        changes: new values by name; numpy's numbers are accepted
+        field: name of the option that holds `changes`, for error messages
 
     Raises:
-        UserError: an entry is unknown (names the nearest), or its value is not one of its kind, or
-            out of range.
+        UserError: an entry is unknown (the message names the nearest), or its value has the wrong
+            type or is out of range.
     """
     changes = {name: _plain(value) for name, value in changes.items()}
     kinds = typing.get_type_hints(type(settings))
@@ -105,7 +109,7 @@ def changed(settings: SettingsT, changes: Mapping[str, Any], field: str = "setti
 
 
 def _plain(value: Any) -> Any:
-    """A number as one of Python's; whatever else it is as it is."""
+    """Converts numpy's numbers to Python's; other values are returned unchanged."""
     if isinstance(value, bool):
         return value
     if isinstance(value, numbers.Integral):

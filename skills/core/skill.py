@@ -1,7 +1,7 @@
-"""The definition of a skill: what it may do, what it measures, when it has succeeded or failed.
+"""Definition of a skill: action parts, measures, success, failure and reward.
 
-Everything is batch first (leading axis n) and written against the Array API standard, so that numpy
-in a worker and torch on a GPU give the same numbers.
+All arrays have a leading batch axis n. Definitions use the Array API standard, so that numpy in a
+worker and torch on a GPU give the same numbers.
 """
 
 import abc
@@ -24,7 +24,7 @@ from tpsrl.world import action as act
 if TYPE_CHECKING:
     from skills.core.sensors import Sensor
 
-# How an episode fails; the codes of `Evaluation.failure` are places in `Skill.failures`.
+# Kinds of failure; the codes in `Evaluation.failure` are indices into `Skill.failures`.
 FAILURES = (
     "",
     "dropped",
@@ -37,29 +37,29 @@ FAILURES = (
 )
 DROPPED, WRONG_OBJECT, WRONG_DROP, WRONG_GRASP, STOPPED, FORCE_LIMIT, HOLD_BROKEN = range(1, 8)
 
-# What the grip may do where a skill has one: all; never let go of what the cup holds; never take
-# anything once the cup is empty.
+# Restriction of the grip: "free": none; "keep": the cup never releases what it holds; "release":
+# an empty cup never grasps anything.
 Grip = Literal["free", "keep", "release"]
 
 
 @dataclasses.dataclass(slots=True)
 class Evaluation:
-    """A skill's verdict on a step, beside its conditions of success.
+    """Result of `Skill.evaluate`: failure, reward terms and new memory after a step.
 
-    `amounts` has each reward term by the name of its weight in the settings: metres, radians, or
-    bool for events. "success" counts once unless it is among them.
+    `amounts` has the unweighted reward terms by the name of their weight in the settings: metres,
+    radians, or bool for events. Unless it has "success", that term is 1 in the step of success.
     """
 
-    failure: Array  # (n,) int, places in `Skill.failures`, 0 for none
-    amounts: dict[str, Array]  # (n,) each, how much of the term there was
+    failure: Array  # (n,) int, indices into `Skill.failures`, 0 for none
+    amounts: dict[str, Array]  # (n,) each, unweighted reward terms
     memory: Memory  # after the step
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Line:
-    """Where a skill draws the line of what it is to bring about: within `limit`, or beyond it.
+    """Threshold of a skill's effect: success is a measure within `limit`, or beyond it.
 
-    `unit` is "m" or "rad". The planner has predicates for the same, with limits of their own.
+    `unit` is "m" or "rad". The planner has predicates for the same effects, with its own limits.
     """
 
     limit: float
@@ -68,87 +68,98 @@ class Line:
 
 
 class Skill(abc.ABC, Generic[SettingsT, ThresholdsT, MeasuresT, MemoryT]):
-    """The definition of a skill, for training, evaluation and the executor alike.
+    """Definition of a skill, shared by training, evaluation and the executor.
 
-    A skill names the parts of the action in `parts` and has four methods, here in the order in
-    which they run: `measure` at the start of episodes and after every step, `remember` at the
-    start, `conditions` and `evaluate` after every step. They are pure: what they are given stays
-    as it is. The methods after these are for skills that need them.
+    A skill lists the usable parts of the action in `parts` and has four methods, given here in the
+    order in which they run: `measure` at the start of episodes and after every step, `remember` at
+    the start, `conditions` and `evaluate` after every step. They are pure and do not modify their
+    arguments. The methods after these have defaults; a skill overrides those that it needs.
 
-    The four types are a skill's own dataclasses: weights of the reward, thresholds of success,
+    The four type parameters are the skill's own dataclasses: reward weights, success thresholds,
     measures, memory. A `skills.spec.SkillSpec` registers the skill (docs/add_a_skill.md).
     """
 
     settings_type: ClassVar[type[TaskSettings]] = TaskSettings
-    penalties: ClassVar[tuple[str, ...]] = ()  # the skill's own weights that are taken off
+    penalties: ClassVar[tuple[str, ...]] = ()  # the skill's own weights that are subtracted
     needs: ClassVar[tuple[str, ...]]  # fields of SkillGoal that must be given, or "category"
-    parts: ClassVar[tuple[int | slice, ...]]  # of the action, that the skill may use
+    parts: ClassVar[tuple[int | slice, ...]]  # indices of the action that the skill may use
     grip: ClassVar[Grip] = "free"
     sensors: ClassVar[tuple[str, ...]]  # habitat-lab's, see `skills.core.sensors`
-    fetch_sensors: ClassVar[tuple[str, ...]] = ()  # that "fetch" has besides
-    full_sensors: ClassVar[tuple[str, ...]] = ()  # where they are others than all skills have
-    own_sensors: ClassVar[Mapping[str, "Sensor"]] = {}  # that only this skill knows, by name
-    failures: ClassVar[tuple[str, ...]] = FAILURES  # a skill's own come after these
-    follows_path: ClassVar[bool] = False  # whether it is judged by the way along the floor
-    explores: ClassVar[bool] = False  # whether "mapping" has the path on a map of its own
-    searches: ClassVar[bool] = False  # whether "mapping" has the way to what it has not seen yet
-    surveys_floor: ClassVar[bool] = False  # whether it is judged by how much floor there is, too
-    begins_holding: ClassVar[bool] = False  # whether it starts with its object in the hand
+    fetch_sensors: ClassVar[tuple[str, ...]] = ()  # sensors that "fetch" adds for this skill
+    full_sensors: ClassVar[tuple[str, ...]] = ()  # sensors of "full" if they differ from FULL
+    own_sensors: ClassVar[Mapping[str, "Sensor"]] = {}  # sensors of this skill only, by name
+    failures: ClassVar[tuple[str, ...]] = FAILURES  # a skill appends its own
+    follows_path: ClassVar[bool] = False  # whether success depends on the path along the floor
+    explores: ClassVar[bool] = False  # whether "mapping" has the path on the robot's own map
+    searches: ClassVar[bool] = False  # whether "mapping" has the path to floor not yet seen
+    surveys_floor: ClassVar[bool] = False  # whether success also depends on the size of the floor
+    begins_holding: ClassVar[bool] = False  # whether the robot holds the object at the start
 
     @abc.abstractmethod
     def measure(self, now: MeasureContext[ThresholdsT]) -> MeasuresT:
-        """What is measured of worlds, for the other methods and the sensors."""
+        """Computes the quantities that the other methods and the sensors share."""
 
     def remember(self, start: StartContext[ThresholdsT, MeasuresT]) -> Memory:
-        """The memory of episodes that begin; that of later steps is `Evaluation.memory`."""
+        """Returns the memory at the start of episodes; `evaluate` returns that of later steps."""
         return Memory()
 
     @abc.abstractmethod
     def conditions(
         self, step: StepContext[SettingsT, ThresholdsT, MeasuresT, MemoryT]
     ) -> Conditions:
-        """What success is made of, by name, each with margin and unit; all have to hold."""
+        """Returns the conditions of success by name; success is that all of them hold."""
 
     @abc.abstractmethod
     def evaluate(
         self, step: StepContext[SettingsT, ThresholdsT, MeasuresT, MemoryT], success: Array
     ) -> Evaluation:
-        """Failure and reward of a step; `success` (n,) bool is that all conditions hold."""
+        """Returns failure, reward terms and memory of a step.
+
+        Args:
+            step: the control step
+            success: (n,) bool, whether all conditions hold
+        """
 
     def seeks(self, step: StepContext[SettingsT, ThresholdsT, MeasuresT, MemoryT]) -> Array:
-        """Whether robots are still on their way to what they are to get at (n,) bool.
+        """Returns whether robots are still approaching what they have to reach, (n,) bool.
 
-        Their way there is rewarded by the weights `way` and `hand`.
+        Progress is rewarded by the weights `way` and `hand` only then. By default True.
         """
         return array_namespace(step.world.base).ones_like(step.world.violation)
 
     def should_be_open(
         self, step: StepContext[SettingsT, ThresholdsT, MeasuresT, MemoryT]
     ) -> Array:
-        """Whether the grip should be open now (n,) bool, for the penalty `grip`."""
+        """Returns whether the grip should be open now, (n,) bool, for the penalty `grip`."""
         return array_namespace(step.world.base).zeros_like(step.world.violation)
 
     def destination(self, task: TaskState[MemoryT]) -> Array:
-        """What the arm is to get at first (n, 3) in metres, as it was when the task began."""
+        """Returns the point that the arm has to reach first, (n, 3) in metres in the world frame.
+
+        The point is that of the task's start; it does not move with the object.
+        """
         return task.position
 
     def reach_m(self, thresholds: ThresholdsT) -> float | None:
-        """For a skill that drives to a position, how near to it in metres the way ends."""
+        """Returns the distance in metres from the goal at which the path ends.
+
+        None for skills that do not drive to a position.
+        """
         return None
 
     def driving(self, task: TaskState[MemoryT], path: PathProgress) -> dict[str, Array] | None:
-        """What a report says of ways that end, (n,) by name, for a skill that drives somewhere.
+        """Returns the metrics of driving in reports, (n,) by name, for a skill that drives.
 
-        None is what it says of most: `skills.envs.path_meter.PathMeter.metrics`.
+        None stands for the default metrics, `skills.envs.path_meter.PathMeter.metrics`.
         """
         return None
 
     def line(self, thresholds: ThresholdsT) -> Line | None:
-        """Where success begins, for a skill whose effect has a measure."""
+        """Returns the threshold of success, None for a skill whose effect has no measure."""
         return None
 
     def mask(self) -> np.ndarray:
-        """(11,) bool: the parts of the action that the skill may use."""
+        """Returns the action mask (11,) bool: True for the parts that the skill may use."""
         mask = np.zeros(act.SIZE, dtype=bool)
         for part in self.parts:
             mask[part] = True

@@ -1,4 +1,4 @@
-"""The state of tasks in n homes: what they are about, and what is remembered between steps."""
+"""Goals and state of tasks in n homes."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -16,18 +16,18 @@ from tpsrl.world.state import JOINTS
 
 @dataclasses.dataclass(slots=True)
 class Goals(Struct):
-    """What each home is about: arrays over n homes."""
+    """Goals of n homes, as arrays."""
 
     object: Array  # (n,) int, index into `Episode.objects`, -1 for none
     joint: Array  # (n,) int, index into JOINTS, -1 for none
-    position: Array  # (n, 3) m, where to go or to place, zero for none
+    position: Array  # (n, 3) m, where to go or to place; zeros for none
 
     @staticmethod
     def of(goals: Sequence[SkillGoal]) -> "Goals":
-        """The numpy arrays of a list of goals.
+        """Converts a list of goals to numpy arrays.
 
         Raises:
-            UserError: a marker is unknown; names the nearest.
+            UserError: a marker is unknown; the message names the nearest.
         """
         for goal in goals:
             if goal.marker and goal.marker not in JOINTS:
@@ -41,16 +41,16 @@ class Goals(Struct):
 
 @dataclasses.dataclass(slots=True)
 class TaskState(Goals, Generic[MemoryT]):
-    """The goals, which stay, and what tasks remember from step to step; arrays over n homes."""
+    """State of tasks in n homes: the constant goals, and the memory between steps."""
 
     steps: Array  # (n,) int, control steps since the task began
-    force_total: Array  # (n,) newton, the world's after the step before
-    force_sum: Array  # (n,) newton, rises of force since the task began
-    joints: Array  # (n, J) m or rad, of drawers and doors after the step before
-    memory: MemoryT  # the skill's own
+    force_total: Array  # (n,) N, `WorldState.force_total` after the previous step
+    force_sum: Array  # (n,) N, sum of the increases of force since the task began
+    joints: Array  # (n, J) m or rad, drawers and doors after the previous step
+    memory: MemoryT  # the skill's memory
 
     def goal(self, row: int) -> SkillGoal:
-        """The goal of one home, as the executor has it."""
+        """Returns the goal of the home at `row`."""
         joint = int(self.joint[row])
         x, y, z = (float(value) for value in self.position[row])
         return SkillGoal(int(self.object[row]), (x, y, z), JOINTS[joint] if joint >= 0 else "")

@@ -1,4 +1,4 @@
-"""Structs of arrays with a leading axis n, one row a home."""
+"""Structs of arrays with a leading axis n: one row for each home."""
 
 import dataclasses
 import functools
@@ -10,20 +10,20 @@ import numpy as np
 from skills.core.arrays import Array
 from tpsrl.errors import UserError
 
-Rows = Array | slice | list[int]  # places of homes (m,)
+Rows = Array | slice | list[int]  # indices of homes (m,)
 
 
 class Struct:
-    """Base of dataclasses whose fields are arrays (n, ...), or structs of such."""
+    """Base of dataclasses whose fields are arrays (n, ...) or other structs."""
 
     __slots__ = ()
 
     def take(self, rows: Rows) -> Self:
-        """The homes at places `rows` (m,)."""
+        """Returns the struct of the homes at `rows` (m,)."""
         return type(self)(*[_taken(getattr(self, name), rows) for name in _names(type(self))])
 
     def put(self, rows: Rows, other: Self) -> None:
-        """Writes m homes into places `rows` (m,), in place."""
+        """Writes a struct of m homes to `rows` (m,), in place."""
         for name in _names(type(self)):
             mine, theirs = getattr(self, name), getattr(other, name)
             if isinstance(mine, Struct):
@@ -32,11 +32,11 @@ class Struct:
                 mine[rows] = theirs
 
     def room(self, count: int) -> Self:
-        """Numpy zeros for `count` homes of this kind, to be written to by `put`."""
+        """Returns a struct of numpy zeros for `count` homes, to be filled by `put`."""
         return type(self)(*[_room(getattr(self, name), count) for name in _names(type(self))])
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Plain numpy copies by dotted name, for snapshots and checkpoints."""
+        """Returns numpy copies by dotted name, for snapshots and checkpoints."""
         found: dict[str, np.ndarray] = {}
         for name in _names(type(self)):
             value = getattr(self, name)
@@ -47,7 +47,7 @@ class Struct:
         return found
 
     def like(self, arrays: Mapping[str, np.ndarray]) -> Self:
-        """A struct of this one's kind from what `to_arrays` gave.
+        """Creates a struct of the same structure from the result of `to_arrays`.
 
         Raises:
             UserError: an array is missing or unknown.

@@ -1,7 +1,7 @@
-"""A skill as a task: how it begins, and how a step is judged and rewarded.
+"""Task of a skill: its start, and the evaluation and reward of a step.
 
-Batch first (leading axis n), numpy or torch. Training goes through `step`; the executor, which has
-no use for a reward, through `evaluate`, for a batch of one.
+All arrays have a leading batch axis n, numpy or torch. Training uses `step`; the executor, which
+needs no reward, uses `evaluate` with a batch of one.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ from tpsrl.world.state import JOINTS, WorldState
 
 
 class RewardTerms(Mapping[str, Array]):
-    """The reward's terms (n,) by name: `amounts` (t, n) times `weights` (t,), when asked for."""
+    """Reward terms (n,) by name: `amounts` (t, n) times `weights` (t,), computed on access."""
 
     def __init__(self, names: tuple[str, ...], amounts: Array, weights: Array) -> None:
         self._names, self._amounts, self._weights = names, amounts, weights
@@ -45,7 +45,7 @@ class RewardTerms(Mapping[str, Array]):
 
 @dataclasses.dataclass(slots=True)
 class Verdict:
-    """What is true of tasks after a step: measures, conditions of success, and the evaluation."""
+    """Measures, conditions of success, and evaluation of tasks after a step."""
 
     measures: Measures
     conditions: Conditions
@@ -55,15 +55,15 @@ class Verdict:
 
 @dataclasses.dataclass(slots=True)
 class StepOutcome:
-    """What came of a step, arrays (n,): the reward, and how the episode stands."""
+    """Reward and status of episodes after a step, arrays (n,)."""
 
-    reward: Array  # the sum of its terms
-    reward_terms: Mapping[str, Array]  # weighed, by name
+    reward: Array  # sum of the terms
+    reward_terms: Mapping[str, Array]  # weighted, by name
     success: Array  # bool
-    failure: Array  # int, places in `Skill.failures`
+    failure: Array  # int, indices into `Skill.failures`
     terminated: Array  # bool, success or failure
-    truncated: Array  # bool, the horizon is reached with neither
-    conditions: Conditions  # of success, as they were judged
+    truncated: Array  # bool, the horizon is reached without success or failure
+    conditions: Conditions  # of success
 
 
 def begin(
@@ -72,7 +72,7 @@ def begin(
     world: WorldState,
     thresholds: ThresholdsT,
 ) -> TaskState:
-    """The state of tasks that begin in these worlds."""
+    """Returns the state of tasks that begin in `world`."""
     xp = array_namespace(world.base)
     measures = skill.measure(MeasureContext(goals, world, thresholds))
     return TaskState(
@@ -96,9 +96,16 @@ def evaluate(
     thresholds: ThresholdsT,
     path: PathProgress | None = None,
 ) -> Verdict:
-    """Judges the control step that led to `world`; `stop` (n,) bool was called in it.
+    """Evaluates the control step that led to `world`, without reward.
 
-    A skill with `follows_path` needs the path along the floor, as it is after the step.
+    Args:
+        skill: definition of the skill
+        task: state of the tasks before the step
+        world: world after the step
+        stop: (n,) bool, whether stop was called in the step
+        settings: task settings of the skill
+        thresholds: success thresholds of the skill
+        path: path along the floor after the step, required for a skill with `follows_path`
     """
     context = _context(skill, task, world, stop, settings, thresholds, path)
     conditions = skill.conditions(context)
@@ -115,17 +122,17 @@ def _context(
     thresholds: ThresholdsT,
     path: PathProgress | None,
 ) -> StepContext[SettingsT, ThresholdsT, MeasuresT, MemoryT]:
-    """What a skill is given of a step, its own measures of the world among it."""
+    """Measures the world and returns the context of the step."""
     measures = skill.measure(MeasureContext(task, world, thresholds))
-    # By name it would take three times as long.
+    # Positional, since keyword arguments would take three times as long.
     return StepContext(
         task, world, thresholds, measures, task.memory, task.steps, stop, settings, path
     )
 
 
-_PUSHED = 0.002  # m or rad in a step; a joint at rest trembles by less
+_PUSHED = 0.002  # m or rad in a step; joints and objects at rest jitter by less
 _JOINTS = Constant(tuple(range(len(JOINTS))))
-_LEVERS = Constant((1.0, 1.0, 0.5))  # of the base's velocity (x, y, yaw), the last in metres
+_LEVERS = Constant((1.0, 1.0, 0.5))  # weights of the base's velocity (x, y, yaw), the last in m
 
 
 def step(
@@ -138,16 +145,28 @@ def step(
     path: PathProgress | None = None,
     object_pos: Array | None = None,
 ) -> tuple[TaskState, MeasuresT, StepOutcome]:
-    """Judges and rewards the control step that led to `world` under masked actions (n, 11).
+    """Evaluates and rewards the control step that led to `world`.
 
-    `object_pos` (n, S, 3) is the world's before the step; without it `clutter` is not rewarded.
+    The limit `force_total_n` applies to the sum of the increases of force
+    (`WorldState.force_total`) since the task began, `force_instant_n` to the force of the step.
 
-    The rises of force (`WorldState.force_total`) are summed, and the sum is held against
-    `force_total_n`, the force itself against `force_instant_n`.
+    Args:
+        skill: definition of the skill
+        task: state of the tasks before the step
+        actions: (n, 11) masked actions of the step
+        world: world after the step
+        settings: task settings of the skill
+        thresholds: success thresholds of the skill
+        path: path along the floor after the step, required for a skill with `follows_path`; None
+            omits the terms `way` and `hand`
+        object_pos: (n, S, 3) positions of objects before the step; None omits the term `clutter`
+
+    Returns:
+        State of the tasks after the step, measures of `world`, and outcome.
     """
     xp = array_namespace(world.base)
     stop = actions[:, act.STOP] > 0
-    # What `evaluate` does, but for its `Verdict`, which nobody reads here and which costs time.
+    # As in `evaluate`, without the cost of a `Verdict`, which is not needed here.
     context = _context(skill, task, world, stop, settings, thresholds, path)
     conditions = skill.conditions(context)
     success = conjunction(conditions)
@@ -186,7 +205,7 @@ def step(
         amounts["wrong_stop"] = failure == STOPPED
     names = tuple(amounts)
     weights = rules.weights(names).like(rise)
-    # The method costs a quarter of the namespace's function, and every library has it.
+    # The method is four times faster than the namespace's function, and every library has it.
     amount = xp.concat(tuple(amounts.values())).reshape((len(names), -1))
     reward = weights @ amount
 
@@ -208,18 +227,18 @@ def step(
 
 
 class _Rules:
-    """What the reward of a skill's terms is computed with, made once of its settings."""
+    """Weights and the force cap of a skill's reward, created once for its settings."""
 
     def __init__(self, skill: Skill, settings: TaskSettings) -> None:
         self._penalties = (*PENALTIES, *skill.penalties)
         self._settings = settings
         self._weights: dict[tuple[str, ...], Constant] = {}
-        # The rise of force (1,) in newtons beyond which its penalty is capped.
+        # Increase of force (1,) in newtons beyond which the penalty is capped.
         most = settings.force_cap / settings.force if settings.force > 0.0 else 0.0
         self.most_force = Constant((most,))
 
     def weights(self, names: tuple[str, ...]) -> Constant:
-        """The weights (t,) of reward terms, negative for penalties."""
+        """Returns the weights (t,) of reward terms, negative for penalties."""
         made = self._weights.get(names)
         if made is None:
             made = self._weights[names] = Constant(tuple(map(self._weight, names)))
@@ -234,7 +253,7 @@ _rules = functools.cache(_Rules)
 
 
 def _pushed(task: TaskState, world: WorldState) -> Array:
-    """By how much (n,) drawers and doors moved in a step, but for the one that a task is about."""
+    """Returns the summed motion (n,) of drawers and doors in a step, without the task's own."""
     xp = array_namespace(world.joints)
     own = _JOINTS.like(task.joint) == task.joint[:, None]
     moved = xp.sum(xp.where(own, 0.0, xp.abs(world.joints - task.joints)), axis=1)
@@ -242,7 +261,13 @@ def _pushed(task: TaskState, world: WorldState) -> Array:
 
 
 def _knocked(own: Array, before: Array, after: Array) -> Array:
-    """How far (n,) in metres loose objects (n, S, 3) moved in a step, but for a task's own (n,)."""
+    """Returns the summed motion (n,) in metres of loose objects in a step, without the task's own.
+
+    Args:
+        own: (n,) index of the task's object
+        before: (n, S, 3) positions before the step
+        after: (n, S, 3) positions after the step
+    """
     xp = array_namespace(after)
     moved = length(after - before)  # NaN where there is no object
     places = xp.arange(moved.shape[-1], device=device(moved))
@@ -250,7 +275,7 @@ def _knocked(own: Array, before: Array, after: Array) -> Array:
 
 
 def _too_much(force: Array, force_sum: Array, settings: TaskSettings) -> Array | None:
-    """Whether a limit on force is exceeded (n,) bool, None when there is none."""
+    """Returns whether a force limit is exceeded, (n,) bool, or None if there are no limits."""
     total, instant = settings.force_total_n, settings.force_instant_n
     if total is None:
         return None if instant is None else force > instant
@@ -260,13 +285,20 @@ def _too_much(force: Array, force_sum: Array, settings: TaskSettings) -> Array |
 def masked(
     actions: ArrayT, mask: np.ndarray, held: Array, held_joint: Array, grip: Grip = "free"
 ) -> ArrayT:
-    """Actions (n, 11) with the parts that a skill may not use at their neutral values.
+    """Sets the parts of actions that a skill may not use to neutral values.
 
-    `mask` (11,) bool is numpy; `held` and `held_joint` (n,) are those of the world before the
-    step; `grip` is the skill's.
+    The neutral values are those of the executor: arm and base stand still, stop is not called, and
+    the grip keeps an object that it holds and is open otherwise.
 
-    Arm and base stand still, stop is not called, and the grip keeps an object that it holds and is
-    open otherwise, as in the executor.
+    Args:
+        actions: (n, 11)
+        mask: (11,) bool, numpy; True for the parts that the skill may use
+        held: (n,) object in the cup before the step, -1 for none
+        held_joint: (n,) joint whose handle is in the cup before the step, -1 for none
+        grip: the skill's restriction of the grip
+
+    Returns:
+        New actions (n, 11).
     """
     xp = array_namespace(actions)
     allowed = mask if type(actions) is np.ndarray else xp.asarray(mask, device=device(actions))

@@ -1,1 +1,1 @@
-"""Skills as environments: batches of homes, gymnasium, training, sensors."""
+"""Environments of skills: batches of homes, gymnasium, training, map sensors."""

@@ -1,6 +1,6 @@
-"""A skill in many homes of one simulator, any subset of which is stepped in one call.
+"""Batch of homes of one simulator in which one skill runs; one call steps any subset.
 
-This is what collectors drive; the gymnasium environments are thin covers of it.
+The environments of training and of gymnasium are wrappers around this batch.
 """
 
 import dataclasses
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     from skills.starts.start import Start
 
 
-_HEIGHTS = "map."  # of the names of a snapshot's arrays
+_HEIGHTS = "map."  # prefix of array names in a snapshot
 
 
-# Made at every step, so it is not frozen.
+# Not frozen, since it is created at every step.
 @dataclasses.dataclass(slots=True)
 class BatchStep:
-    """Of m homes: observations, what came of the step, and the masked actions (m, 11)."""
+    """Result of a step of m homes: observations, outcome, and the masked actions (m, 11)."""
 
     observation: Observation
     outcome: StepOutcome
@@ -51,7 +51,7 @@ class BatchStep:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SkillSnapshot:
-    """A home in the middle of a skill: the engine's snapshot, the task's state, the way driven."""
+    """Snapshot of a home during a skill: the engine's snapshot, the task's state, map sensors."""
 
     home: Snapshot
     task: dict[str, np.ndarray]
@@ -59,9 +59,10 @@ class SkillSnapshot:
 
 
 class SkillBatch:
-    """One skill in every home of a simulator; numpy, homes are named by `env_ids`.
+    """One skill in every home of a simulator; arrays are numpy's.
 
-    `depth_s` are the seconds that pictures have taken so far.
+    `env_ids` are the numbers of homes; the rows of arrays follow their order. `depth_s` is the time
+    in seconds spent on pictures so far.
     """
 
     def __init__(self, options: EnvOptions, simulator: Simulator) -> None:
@@ -76,10 +77,10 @@ class SkillBatch:
         self._task: TaskState | None = None
         self._all = list(range(simulator.num_envs))
         self._held = np.full((2, simulator.num_envs), -1)  # object and joint in each cup
-        # (num_envs, S, 3) m, of loose objects in the last state; only where their motion counts.
+        # (num_envs, S, 3) m, loose objects in the last state; only if `clutter` is penalised.
         self._object_pos: np.ndarray | None = None
         self._worlds: dict[int, tuple[WorldState, int]] = {}
-        self._terms: tuple[str, ...] | None = None  # of the reward, by name
+        self._terms: tuple[str, ...] | None = None  # names of reward terms
         inputs, critic = options.inputs, options.critic
         self._maps = MapSensors(
             self.skill,
@@ -102,12 +103,16 @@ class SkillBatch:
         starts: Sequence["Start"],
         gone: Mapping[int, int] = MappingProxyType({}),
     ) -> Observation:
-        """Puts each home into its start; the first observations.
+        """Resets homes to start states and returns the first observations.
 
-        `gone` are the steps of the horizon that count as taken, by home, where any do.
+        Args:
+            env_ids: homes to reset
+            starts: start state of each of these homes
+            gone: number of control steps to count as taken at the start, by home; default 0
 
         Raises:
-            UserError: see `tpsrl.sim.base.Simulator.reset` and `restore`.
+            UserError: a goal does not fit the skill or the episode, or see
+                `tpsrl.sim.base.Simulator.reset` and `restore`.
         """
         from skills.starts.start import told_where
 
@@ -136,12 +141,13 @@ class SkillBatch:
         return self._observe(env_ids, begun, world, looks=True)
 
     def step(self, env_ids: Sequence[int], actions: np.ndarray) -> BatchStep:
-        """One control step of these homes under actions (m, 11); the others stand still.
+        """Steps these homes with actions (m, 11); the other homes do not change.
 
         Raises:
-            UserError: an action is of the wrong shape or not finite, or a home was not reset.
+            UserError: actions have the wrong type or shape or are not finite, or a home was not
+                reset.
         """
-        # All homes in their order, the usual case, need no copies, and one home is a view.
+        # Without copies for all homes in order, the usual case, and with a view for one home.
         whole = list(env_ids) == self._all
         rows = _rows(env_ids)
         held, held_joint = self._held[:, rows]
@@ -173,7 +179,7 @@ class SkillBatch:
         return BatchStep(shown, outcome, actions)
 
     def observe(self, env_ids: Sequence[int]) -> Observation:
-        """What these homes show now."""
+        """Returns the current observations of these homes, without updating the robots' maps."""
         return self._observe(env_ids, self.task_state(env_ids), self.simulator.state(env_ids))
 
     def sense(
@@ -185,9 +191,15 @@ class SkillBatch:
         depth: np.ndarray | None = None,
         looks: bool = False,
     ) -> Observation:
-        """All of these homes' observations but depth: the vectors (m, k) by name.
+        """Computes the observation vectors (m, k) of these homes by name: "state" and "critic".
 
-        With `looks`, depth (m, height, width) is drawn into the maps of what the robots have seen.
+        Args:
+            env_ids: homes
+            state: state of their tasks
+            measures: measures of `world`
+            world: state of these homes
+            depth: (m, height, width) of the head camera, None without one
+            looks: whether to add depth and laser to the maps of what the robots have seen
         """
         readings = self._maps.read(env_ids, world)
         self._maps.measure(readings, self.simulator, env_ids, state)
@@ -203,33 +215,38 @@ class SkillBatch:
         return shown
 
     def world(self, env_id: int) -> WorldState:
-        """The last known state of one home, batch of one."""
+        """Returns the last known state of one home, batch of one."""
         if env_id not in self._worlds:
             raise UserError(f"home {env_id}: not reset yet")
         world, row = self._worlds[env_id]
         return world.row(row)
 
     def episode(self, env_id: int) -> Episode:
-        """The record that a home was reset with."""
+        """Returns the episode that a home was reset to."""
         episode = self.episodes[env_id]
         if episode is None:
             raise UserError(f"home {env_id}: not reset yet")
         return episode
 
     def goal(self, env_id: int) -> SkillGoal:
-        """What one home is about."""
+        """Returns the goal of one home."""
         return self._tasks([env_id]).goal(env_id)
 
     def steps(self, env_id: int) -> int:
-        """Control steps since the skill began."""
+        """Returns the number of control steps since the skill began in one home."""
         return int(self._tasks([env_id]).steps[env_id])
 
     def task_state(self, env_ids: Sequence[int]) -> TaskState:
-        """A copy of what the tasks of some homes remember."""
+        """Returns a copy of the task states of some homes."""
         return self._tasks(env_ids).take(np.asarray(env_ids))
 
     def conditions(self, env_ids: Sequence[int], stop: np.ndarray) -> Conditions:
-        """The conditions of success of m homes, in whose last step `stop` (m,) bool was called."""
+        """Returns the conditions of success of m homes.
+
+        Args:
+            env_ids: homes
+            stop: (m,) bool, whether stop was called in the last step
+        """
         verdict = task.evaluate(
             self.skill,
             self.task_state(env_ids),
@@ -242,18 +259,18 @@ class SkillBatch:
         return verdict.conditions
 
     def results(self, env_id: int, stop: bool) -> dict[str, Margin]:
-        """The conditions of success of one home, headed by "success", as the executor has them."""
+        """Returns the margins of one home's conditions, after "success", as the executor does."""
         return margins(self.conditions([env_id], np.array([stop])))
 
     def units(self, env_id: int) -> dict[str, str]:
-        """The units of conditions of success, by name, asked of a home that was reset."""
+        """Returns the units of the conditions of success by name; the home must have been reset."""
         found = self.conditions([env_id], np.array([False]))
         return {name: condition.unit for name, condition in found.items()}
 
     def ways(self, env_ids: Sequence[int], success: np.ndarray) -> dict[str, np.ndarray] | None:
-        """How well m homes drove, (m,) by name; None for skills that go nowhere.
+        """Returns the metrics of driving of m homes, (m,) by name; see `Skill.driving`.
 
-        See `Skill.driving`.
+        None for skills that do not drive.
 
         Raises:
             UserError: no free floor is near the goal.
@@ -267,14 +284,14 @@ class SkillBatch:
         return {name: np.asarray(values) for name, values in found.items()}
 
     def path_metrics(self, env_id: int, success: bool) -> dict[str, float] | None:
-        """How well one home drove, see `ways`."""
+        """Returns the metrics of driving of one home; see `ways`."""
         found = self.ways([env_id], np.array([success]))
         if found is None:
             return None
         return {name: float(values[0]) for name, values in found.items()}
 
     def reward_names(self, env_id: int) -> tuple[str, ...]:
-        """The reward's terms, by a step that did not happen in a home that was reset."""
+        """Returns the names of the reward terms; the home must have been reset."""
         if self._terms is None:
             _, _, outcome = task.step(
                 self.skill,
@@ -290,7 +307,7 @@ class SkillBatch:
         return self._terms
 
     def snapshot(self, env_id: int) -> SkillSnapshot:
-        """A home and its task, frozen."""
+        """Returns a snapshot of a home and its task."""
         home = self.simulator.snapshot(env_id)
         arrays = self._maps.to_arrays(env_id)
         if self._heights is not None:
@@ -299,17 +316,17 @@ class SkillBatch:
         return SkillSnapshot(home, self.task_state([env_id]).to_arrays(), arrays)
 
     def restore(self, env_id: int, snapshot: SkillSnapshot) -> Observation:
-        """Puts a home and its task exactly into the frozen state; what it shows, (1, ...).
+        """Restores a home and its task exactly and returns the observation (1, ...).
 
         Raises:
-            UserError: it is no snapshot, or one from another engine, home size or version of the
-                task.
+            UserError: `snapshot` is not a `SkillSnapshot`, or is of another engine, number of slots
+                or version of the task.
         """
         if not isinstance(snapshot, SkillSnapshot):
             raise UserError(f"snapshot: {snapshot!r} is not one of a home and its task")
         self.simulator.restore(env_id, snapshot.home)
         world, episode = self.simulator.state([env_id]), snapshot.home.episode
-        # What a task of this skill looks like, to be filled with what was saved.
+        # A template with the structure of this skill's task, to be filled with the saved arrays.
         blank = task.begin(self.skill, Goals.of([SkillGoal()]), world, self.thresholds)
         state = blank.like(snapshot.task)
         path = dict(snapshot.path)
@@ -324,7 +341,7 @@ class SkillBatch:
         return self._observe([env_id], state, world)
 
     def _world_of(self, env_ids: Sequence[int]) -> WorldState:
-        """The last known state of m homes."""
+        """Returns the last known state of m homes, without a call of the engine if possible."""
         if len(env_ids) == 1:
             return self.world(env_ids[0])
         known = [self._worlds.get(env, (None, -1)) for env in env_ids]
@@ -395,7 +412,7 @@ class SkillBatch:
         return actions
 
     def _check(self, goals: Goals, starts: Sequence["Start"]) -> None:
-        """Refuses goals that the skill cannot be about."""
+        """Raises an error for goals that are not in the episode or lack what the skill needs."""
         from skills.starts.start import check_sought
 
         for start in starts:
@@ -418,14 +435,14 @@ class SkillBatch:
 
 
 def checked_actions(actions: Any, count: int) -> np.ndarray:
-    """Actions (count, 11) of a caller's as numbers.
+    """Converts a caller's actions to an array (count, 11) float64.
 
     Raises:
-        UserError: not real numbers, or of another shape.
+        UserError: `actions` are not real numbers, or have another shape.
     """
     try:
         given = np.asarray(actions)
-    except ValueError:  # rows of several lengths
+    except ValueError:  # rows of different lengths
         raise UserError(f"actions: not an array of shape ({count}, {act.SIZE})") from None
     if given.dtype.kind not in "fiu":
         raise UserError("actions: not real numbers")
@@ -435,10 +452,10 @@ def checked_actions(actions: Any, count: int) -> np.ndarray:
 
 
 def _recall(begun: TaskState, row: int, memory: Mapping[str, np.ndarray]) -> None:
-    """Puts what a task remembered into a row of tasks that begin.
+    """Writes the recorded memory of a task into a row of tasks that begin.
 
     Raises:
-        UserError: it is of another skill, or damaged.
+        UserError: the memory is of another skill, or damaged.
     """
     own = begun.memory.take([row])
     frozen.check_kinds(memory, frozen.kinds(own.to_arrays()), "memory")
@@ -446,5 +463,5 @@ def _recall(begun: TaskState, row: int, memory: Mapping[str, np.ndarray]) -> Non
 
 
 def _rows(env_ids: Sequence[int]) -> Any:
-    """What arrays over all homes are indexed by: of one home a slice, which makes views."""
+    """Returns an index for arrays over all homes: for one home a slice, which gives views."""
     return slice(env_ids[0], env_ids[0] + 1) if len(env_ids) == 1 else np.asarray(env_ids)

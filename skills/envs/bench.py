@@ -1,7 +1,7 @@
-"""How fast the skill environments are, and what of it is the task's own logic.
+"""Benchmark of the skill environments, and of the task's logic alone.
 
-Measured in the core's own time, as medians over short turns, like `tpsrl.sim.bench`. The robot
-waves its arm and turns to and fro in the open, 12 objects in the home.
+As in `tpsrl.sim.bench`, figures are medians of thread time over short runs. The robot moves its arm
+and turns to and fro on free floor, with 12 objects in the home.
 """
 
 import dataclasses
@@ -36,11 +36,15 @@ Work = Callable[[int], object]
 
 
 def measure(seconds: float, say: Callable[[str], None] = lambda line: None) -> list[dict[str, Any]]:
-    """A row for each skill, as JSON types, after about `seconds` a row.
+    """Measures each skill for about `seconds` and returns one row of JSON types for each.
 
-    Steps a second are of one home, with reward and observation; "task_us" is what a home costs in
-    the task's own logic (mask, reward, results, observation without depth), in microseconds, when
-    1 and when 8 homes are judged together.
+    Steps per second are those of one home, with reward and observation. "task_us_1" and "task_us_8"
+    are the microseconds that the task's logic (mask, reward, results, observation without depth)
+    takes for each home, in batches of 1 and 8 homes.
+
+    Args:
+        seconds: duration for each skill
+        say: prints progress
     """
     episode = in_the_open(
         datasets.load("tidy_house", "val", 1, num_objects=_OBJECTS, processes=1)[0]
@@ -79,7 +83,7 @@ def _row(name: str, episode: Episode, simulator: Simulator, seconds: float) -> d
 
 
 def _start(skill: Skill, episode: Episode) -> Start:
-    """The skill's first target, with what it needs in the hand, and a drawer ajar."""
+    """Returns a start with the episode's first target, a drawer ajar, the object held if needed."""
     target, marker = episode.targets[0], _AJAR
     held = target.object if skill.begins_holding else -1
     episode = dataclasses.replace(episode, held=held, articulation={marker: 0.3})
@@ -87,7 +91,7 @@ def _start(skill: Skill, episode: Episode) -> Start:
 
 
 def _stepping(batch: SkillBatch, start: Start, homes: int) -> Work:
-    """A function that steps homes 0 to `homes` - 1 once."""
+    """Returns a function that steps homes 0 to `homes` - 1 once."""
     env_ids = list(range(homes))
     batch.reset(env_ids, [start] * homes)
     swing = np.sign(np.sin(np.linspace(0, 2 * np.pi, _TURN, endpoint=False)))
@@ -99,7 +103,10 @@ def _stepping(batch: SkillBatch, start: Start, homes: int) -> Work:
 
 
 def _judging(name: str, start: Start, simulator: Simulator, homes: int) -> Work:
-    """A function that judges a step of so many homes: mask, reward, results and observation."""
+    """Returns a function that evaluates a step of `homes` homes without simulating it.
+
+    The evaluation consists of mask, reward, results and observation.
+    """
     batch = SkillBatch(EnvOptions.of(name), simulator)
     env_ids = list(range(homes))
     batch.reset(env_ids, [start] * homes)

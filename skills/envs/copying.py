@@ -1,4 +1,4 @@
-"""Copies of environments, by `copy.deepcopy` and `pickle`: exact, since they are of snapshots."""
+"""Exact copies of environments by `copy.deepcopy` and `pickle`, based on snapshots."""
 
 from typing import Any
 
@@ -7,22 +7,22 @@ from skills.starts.source import StartSource
 
 
 class Copied:
-    """An environment that can be copied, with its homes, their episodes and random generators.
+    """Base of environments that can be copied, with homes, episodes and random generators.
 
-    A copy has a simulator of its own and goes on as the original does. A copy of an environment
-    with a caller's simulator is refused: nobody but the caller knows how that was made.
+    A copy has its own simulator and behaves exactly as the original. An environment that uses a
+    caller's simulator cannot be copied, since the arguments of that simulator are unknown.
     """
 
     batch: SkillBatch
     source: StartSource
     closed: bool
-    brought: bool  # whether the simulator is a caller's
+    brought: bool  # whether the caller provided the simulator
 
     def __getstate__(self) -> dict[str, Any]:
-        """The attributes, with snapshots in place of the homes.
+        """Returns the attributes, with snapshots instead of homes.
 
         Raises:
-            TypeError: the simulator is a caller's, or closed.
+            TypeError: the caller provided the simulator, or the environment is closed.
         """
         if self.brought or self.closed:
             why = "has a simulator of the caller's" if self.brought else "is closed"
@@ -33,11 +33,11 @@ class Copied:
         batch, attributes = self.batch, dict(self.__dict__)
         known = [env for env in range(batch.num_envs) if batch.episodes[env] is not None]
         frozen = {env: batch.snapshot(env) for env in known}
-        del attributes["source"]  # may hold open files
+        del attributes["source"]  # It may hold open files.
         return {**attributes, "batch": (batch.options, batch.num_envs, frozen)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Makes homes anew and puts them into the frozen states.
+        """Creates a new simulator and restores the snapshots in it.
 
         Raises:
             UserError: the snapshots are of another engine or version of the task.

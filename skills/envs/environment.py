@@ -1,11 +1,11 @@
-"""A skill as a gymnasium environment of one home.
+"""Gymnasium environment of a skill, with one home.
 
-An observation is a dict: "state" (k,), and with `depth` "depth" (height, width), 0 to 10 m mapped
-to 0 to 1, or (1, height, width) with `depth_channel`. With `cameras` other pictures are there by
-their names; "head_depth" is always called "depth". What lies outside the bounds of its space,
-such as an object that was flung out of the home, is shown at the bound. An action is (11,) in
-[-1, 1], the same layout for every skill (`tpsrl.world.action`); parts outside `action_mask` have no
-effect.
+An observation is a dict: "state" (k,), and with `depth` also "depth" (height, width), where 0 to
+10 m are mapped to 0 to 1, or (1, height, width) with `depth_channel`. With `cameras` it has other
+pictures by their names; "head_depth" is always called "depth". Values outside the bounds of the
+space, such as the position of an object that was flung out of the home, are clipped. An action is
+(11,) in [-1, 1], with the same layout for every skill (`tpsrl.world.action`); parts outside
+`action_mask` have no effect.
 """
 
 from collections.abc import Mapping
@@ -35,19 +35,24 @@ from tpsrl.world.state import WorldState
 class SkillEnv(Copied, gymnasium.Env[Observation, np.ndarray]):
     """One skill in one home; keyword arguments are those of `skills.envs.options.EnvKeywords`.
 
-    A `simulator` takes the place of the one that they ask for. `depth_channel` gives depth a
-    leading axis of one channel.
+    `reset(options={"start": 3})` uses that start state instead of a random one.
 
-    `reset(options={"start": 3})` takes that start instead of a random one. An `info` has the same
-    keys after a reset and a step, all numbers: "start", the start that was taken; "success";
-    "failure", a place in `failures`; "reward_terms"; "results", of each condition of success
-    whether it "holds" now and its "margin", in `units`; and of skills that drive somewhere "path",
-    how well it drove until now (`skills.core.skill.Skill.driving`).
+    An `info` has the same keys after a reset and a step, with numbers and booleans only: "start",
+    the index of the start state; "success"; "failure", an index into `failures`; "reward_terms";
+    "results", for each condition of success whether it "holds" now and its "margin" in `units`; and
+    for skills that drive "path", the metrics so far (`skills.core.skill.Skill.driving`).
 
-    `copy.deepcopy` and `pickle` give an environment that goes on exactly as this one.
+    Copies by `copy.deepcopy` and `pickle` continue exactly as the original.
+
+    Args:
+        skill: name of the skill
+        render_mode: "rgb_array" or None
+        simulator: simulator to use instead of the one that the keyword arguments describe
+        depth_channel: whether depth has a leading axis of one channel
+        given: see `skills.envs.options.EnvKeywords`
 
     Raises:
-        UnknownKeyword: there is no such keyword argument.
+        UnknownKeyword: a keyword argument is unknown.
         UserError: an option is out of range.
     """
 
@@ -73,36 +78,36 @@ class SkillEnv(Copied, gymnasium.Env[Observation, np.ndarray]):
         self.action_space = action_space()
         self.failures = self.batch.skill.failures
         self.start_index = -1
-        self.reward_terms: dict[str, float] = {}  # of the last step
+        self.reward_terms: dict[str, float] = {}  # those of the last step
 
     @property
     def action_mask(self) -> np.ndarray:
-        """(11,) bool: the parts of the action that have an effect."""
+        """Action mask (11,) bool: True for the parts that have an effect."""
         return self.batch.mask.copy()
 
     @property
     def units(self) -> dict[str, str]:
-        """Units of the margins in an info's "results", by condition; "bool": 1 or -1."""
+        """Units of the margins in an info's "results", by condition; "bool" for 1 or -1."""
         return self.batch.units(0)
 
     @property
     def inputs(self) -> PolicyInputs:
-        """What an observation is made of."""
+        """Sensors and pictures of an observation."""
         return self.batch.options.inputs
 
     @property
     def world(self) -> WorldState:
-        """The state of the home, batch of one."""
+        """State of the home, batch of one."""
         return self.batch.world(0)
 
     @property
     def goal(self) -> SkillGoal:
-        """What the current episode is about."""
+        """Goal of the current episode."""
         return self.batch.goal(0)
 
     @property
     def episode(self) -> Episode:
-        """The record that the home was reset with."""
+        """Episode that the home was reset to."""
         return self.batch.episode(0)
 
     def reset(
@@ -127,24 +132,24 @@ class SkillEnv(Copied, gymnasium.Env[Observation, np.ndarray]):
         return shown, float(outcome.reward[0]), terminated, truncated, info
 
     def snapshot(self) -> SkillSnapshot:
-        """The home and its task, frozen, without the random generator of later starts."""
+        """Returns a snapshot of home and task, without the random generator of start states."""
         check_open(self.closed)
         return self.batch.snapshot(0)
 
     def restore(self, snapshot: SkillSnapshot) -> Observation:
-        """Puts home and task exactly into the frozen state; what it shows.
+        """Restores home and task exactly and returns the observation.
 
-        The snapshot may be of another environment of the skill, with the same sensors and number of
-        slots.
+        The snapshot may come from another environment of the same skill, with the same sensors and
+        number of slots.
 
         Raises:
-            UserError: it does not fit, or is none.
+            UserError: `snapshot` is not a snapshot, or does not fit.
         """
         check_open(self.closed)
         return self._shown(self.batch.restore(0, snapshot))
 
     def render(self) -> np.ndarray | None:
-        """A picture (360, 480, 3) uint8 of the home, None without a render mode."""
+        """Renders the home, (360, 480, 3) uint8, or returns None without a render mode."""
         check_open(self.closed)
         return None if self.render_mode is None else self.batch.simulator.render(0)
 
@@ -154,17 +159,17 @@ class SkillEnv(Copied, gymnasium.Env[Observation, np.ndarray]):
         self.batch.simulator.close()
 
     def _shown(self, observation: Observation) -> Observation:
-        """Of the batch's only home."""
+        """Returns the fitted observation of the batch's only home."""
         return {
             name: values[0] for name, values in fitted(observation, self.observation_space).items()
         }
 
 
 def observation_space(options: EnvOptions, depth_channel: bool = False) -> Any:
-    """The space of one home's observations, a `gymnasium.spaces.Dict`.
+    """Returns the space of one home's observations, a `gymnasium.spaces.Dict`.
 
     Raises:
-        UserError: depth is to have a channel axis, and there is no camera.
+        UserError: `depth_channel` is not a bool, or is set without a depth camera.
     """
     if not isinstance(depth_channel, bool):
         raise UserError(f"depth_channel: {depth_channel!r} is not true or false")
@@ -175,7 +180,7 @@ def observation_space(options: EnvOptions, depth_channel: bool = False) -> Any:
     parts: dict[str, spaces.Space[Any]] = {"state": spaces.Box(low, high, dtype=np.float32)}
     if critic is not None:
         low, high = critic.bounds()
-        # Behind the true state: the share of the horizon that is left.
+        # The last entry is the share of the horizon that is left.
         low, high = np.append(low, np.float32(0.0)), np.append(high, np.float32(1.0))
         parts["critic"] = spaces.Box(low, high, dtype=np.float32)
     if inputs.depth is not None:
@@ -196,18 +201,18 @@ def _picture_space(name: str, sides: cameras.Sides) -> spaces.Box:
 
 
 def action_space() -> spaces.Box:
-    """The actions of one home."""
+    """Returns the space of one home's actions."""
     return spaces.Box(-1.0, 1.0, (act.SIZE,), np.float32)
 
 
 def choose(
     source: StartSource, rng: np.random.Generator, options: Mapping[str, Any] | None
 ) -> tuple[int, Start]:
-    """The start that `reset(options=...)` names, or a random one.
+    """Returns index and start state: those that `reset(options=...)` names, or random ones.
 
     Raises:
-        UnknownKeyword: there is no such option.
-        UserError: there is no such start.
+        UnknownKeyword: an option is unknown.
+        UserError: the start state does not exist.
     """
     for name in reset_options(options):
         if name != "start":
@@ -219,10 +224,10 @@ def choose(
 
 
 def reset_options(options: Any) -> Mapping[str, Any]:
-    """The options of a reset.
+    """Returns the options of a reset, {} for None.
 
     Raises:
-        UserError: they are no dictionary.
+        UserError: `options` is not a dictionary.
     """
     if options is None:
         return {}
@@ -232,20 +237,20 @@ def reset_options(options: Any) -> Mapping[str, Any]:
 
 
 def check_open(closed: bool) -> None:
-    """Refuses an environment that was closed.
+    """Checks that an environment is not closed.
 
     Raises:
-        UserError: it was.
+        UserError: the environment is closed.
     """
     if closed:
         raise UserError("environment: it is closed; create a new one")
 
 
 def homes_of(simulator: Any) -> Simulator | None:
-    """The simulator that a caller brings, if any.
+    """Returns the caller's simulator, or None if there is none.
 
     Raises:
-        UserError: it is none.
+        UserError: `simulator` is not a simulator.
     """
     if simulator is not None and not hasattr(simulator, "num_envs"):
         raise UserError(f"simulator: {simulator!r} is not a simulator; `tpsrl.sim.make` makes one")
@@ -254,9 +259,10 @@ def homes_of(simulator: Any) -> Simulator | None:
 
 
 def fitted(shown: Observation, space: Any) -> Observation:
-    """Observations (n, ...) in the form of the space of one home's.
+    """Fits observations (n, ...) to the space of one home's observations.
 
-    Vectors are held within its bounds, as pictures are by themselves; depth has its shape.
+    Vectors are clipped to the bounds in place, and depth is reshaped. Pictures are always within
+    their bounds.
     """
     for name in shown.keys() & {"state", "critic"}:
         np.clip(shown[name], space[name].low, space[name].high, out=shown[name])

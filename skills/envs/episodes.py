@@ -1,4 +1,4 @@
-"""Runs a policy in a skill's environment, episode after episode."""
+"""Runs a policy in a skill's environment, one episode after the other."""
 
 import collections
 import dataclasses
@@ -16,13 +16,13 @@ TIMEOUT = "timeout"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SkillEpisode:
-    """What came of one episode.
+    """Result of one episode.
 
-    `ended_by` is "success", one of `Skill.failures`, "timeout", or "skill_stop" when
-    the policy called stop twice running in a skill whose action has no stop. `reward_terms` are
-    sums over the episode, `results` as of its end; forces in newtons, `force_sum_n` as
-    `skills.core.task.step` counts. `path` is how well a skill drove that drives somewhere, see
-    `skills.core.skill.Skill.driving`.
+    `ended_by` is "success", one of `Skill.failures`, "timeout", or "skill_stop" if the policy
+    called stop in two consecutive steps and the skill's action has no stop. `reward_terms` are sums
+    over the episode, `results` the margins at its end. Forces are in newtons; `force_sum_n` is
+    defined in `skills.core.task.step`. `path` has the metrics of driving for skills that drive
+    (`skills.core.skill.Skill.driving`).
     """
 
     start: int
@@ -44,7 +44,14 @@ def run(
     starts: Iterable[int],
     on_step: Callable[[SkillEnv], None] | None = None,
 ) -> list[SkillEpisode]:
-    """One episode from each start, by index; `on_step` is called after reset and every step."""
+    """Runs one episode from each start state, given by index.
+
+    Args:
+        env: environment
+        policy: policy that acts
+        starts: indices of start states
+        on_step: called after every reset and every step
+    """
     return [_episode(env, policy, start, on_step or _ignore) for start in starts]
 
 
@@ -87,11 +94,11 @@ def _episode(
 
 
 def _end(terminated: bool, truncated: bool, success: bool, failure: str) -> str:
-    """How the episode has ended, "" for not yet."""
+    """Returns how the episode ended, "" if it goes on."""
     if terminated:
         return "success" if success else failure
     return TIMEOUT if truncated else ""
 
 
 def _ignore(env: SkillEnv) -> None:
-    """Looks at no step."""
+    """Stands in for `on_step` if none is given."""

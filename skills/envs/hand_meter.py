@@ -1,4 +1,4 @@
-"""Measures how the cup of each home comes nearer to its goal, around furniture."""
+"""Progress of the suction cup of each home along the path to its goal, around furniture."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,13 +9,13 @@ from tpsrl.world.floor import rounded
 from tpsrl.world.hand_path import HandFields, hand_field
 from tpsrl.world.state import JOINTS, WorldState
 
-_LEFT, _JOINTS = "hand_left", "hand_joints"  # of the arrays
+_LEFT, _JOINTS = "hand_left", "hand_joints"  # names of the arrays
 
 
 class HandMeter:
-    """The ways of the cups of n homes (`tpsrl.world.hand_path`), each to a goal of its own.
+    """Paths of the cups of n homes (`tpsrl.world.hand_path`), each to its own goal.
 
-    Doors and drawers are where they stand when the way begins.
+    The map has doors and drawers in their positions at the start of the path.
     """
 
     def __init__(self, num_homes: int) -> None:
@@ -27,7 +27,14 @@ class HandMeter:
     def begin(
         self, homes: Sequence[int], layouts: Sequence[str], goals: np.ndarray, world: WorldState
     ) -> None:
-        """Starts to measure the ways of homes to goals (n, 3) from their present worlds."""
+        """Starts the paths of homes from their current worlds.
+
+        Args:
+            homes: numbers of n homes
+            layouts: layout of each home
+            goals: (n, 3) in the world frame
+            world: current state of these homes
+        """
         rows = np.asarray(homes)
         self._joints[rows] = world.joints
         for home, layout, goal in zip(homes, layouts, goals, strict=True):
@@ -35,17 +42,17 @@ class HandMeter:
         self._left[rows], self._gained[rows] = self.ahead(homes, world)[:, 0], 0.0
 
     def drive(self, homes: Sequence[int], world: WorldState) -> None:
-        """Adds the control step that led to these worlds."""
+        """Updates the progress after the control step that led to `world`."""
         rows = np.asarray(homes)
         left = self.ahead(homes, world)[:, 0]
         self._gained[rows], self._left[rows] = self._left[rows] - left, left
 
     def gained(self, homes: Sequence[int]) -> np.ndarray:
-        """By how much (m) less the way of each home is than a step before, (n,)."""
+        """Returns the decrease (n,) in metres of the length left in the last step."""
         return self._gained[np.asarray(homes)]
 
     def ahead(self, homes: Sequence[int], world: WorldState) -> np.ndarray:
-        """What is left, and where the way leads, see `HandFields.ahead`; (n, 4)."""
+        """Returns length left and next point of each path, (n, 4); see `HandFields.ahead`."""
         return self._fields.ahead(np.asarray(homes), world.ee_pos, world.base)
 
     def _map(self, home: int, layout: str, goal: np.ndarray) -> None:
@@ -53,21 +60,21 @@ class HandMeter:
         self._fields.set(home, hand_field(layout, point, rounded(self._joints[home])))
 
     def to_arrays(self, home: int) -> dict[str, np.ndarray]:
-        """How far a home is, as numpy copies by name, for snapshots."""
+        """Returns the progress of a home as numpy copies by name, for snapshots."""
         return {_LEFT: self._left[home].copy(), _JOINTS: self._joints[home].copy()}
 
     @staticmethod
     def names() -> tuple[str, ...]:
-        """Of the arrays."""
+        """Returns the names of the arrays of `to_arrays`."""
         return _LEFT, _JOINTS
 
     def restore(
         self, home: int, arrays: Mapping[str, np.ndarray], layout: str, goal: np.ndarray
     ) -> None:
-        """Puts a home to where `to_arrays` said it was on its way to a goal (3,).
+        """Restores the progress of a home from `to_arrays`, for a goal (3,).
 
         Raises:
-            UserError: an array is of another shape, or not finite.
+            UserError: an array has another shape or type, or is not finite.
         """
         for name, values in ((_LEFT, self._left), (_JOINTS, self._joints)):
             check_array(name, arrays[name], values[home].shape)

@@ -1,4 +1,4 @@
-"""The homes of validations: apartments and starts that nothing is trained on or reported on."""
+"""Environments of validations: apartments and start states not used in training or reports."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -17,11 +17,16 @@ from tpsrl.rl.run.validation import MakePool
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HeldOut:
-    """How often, where and on which starts of the validation split a policy is validated.
+    """Settings of a validation on the validation split.
 
-    `seed` is of the dataset, `homes` are at most so many at once, `starts` as `EnvOptions` has
-    them, `processes` 0 keeps the homes in this process. A worker at one step for longer than
-    `hang_s` has failed.
+    Args:
+        episodes: number of episodes
+        seed: seed of the dataset
+        homes: maximum number of homes at once
+        starts: start states, as in `EnvOptions`
+        processes: number of worker processes; 0 keeps the homes in this process
+        delay: whether observations are delayed by one step
+        hang_s: seconds after which a worker that has not finished a step counts as failed
     """
 
     episodes: int
@@ -34,13 +39,17 @@ class HeldOut:
 
 
 def validation_pools(options: EnvOptions, how: HeldOut) -> MakePool:
-    """Makes the homes of a validation, under the skill's own settings and success thresholds.
+    """Prepares a validation's episodes and returns a function that creates its environments.
 
-    Prepares its episodes.
+    The environments have the skill's default settings and success thresholds.
+
+    Args:
+        options: environment options of the training
+        how: settings of the validation
 
     Raises:
         UserError: an option is out of range.
-        RunError: an episode cannot be made.
+        RunError: an episode cannot be generated.
     """
     other = dataclasses.replace(
         options,

@@ -1,7 +1,7 @@
-"""What environments tell of a step beside observation and reward, in one form at every step.
+"""Infos of environments, with the same structure after every reset and step.
 
-Numbers and booleans only, under the same names after a reset and after a step, so that recorders
-and tensor libraries can stack them.
+Infos contain only numbers and booleans, under the same names, so that recorders and tensor
+libraries can stack them.
 """
 
 from collections.abc import Sequence
@@ -12,11 +12,11 @@ import numpy as np
 from skills.core.conditions import Conditions
 from skills.envs.batch import BatchStep, SkillBatch
 
-Told = dict[str, Any]  # arrays (m,), or the same within, by name
+Told = dict[str, Any]  # arrays (m,) by name, or nested dictionaries of them
 
 
 def begun(batch: SkillBatch, env_ids: Sequence[int], starts: Sequence[int]) -> Told:
-    """What is told of m homes that were just reset to these starts."""
+    """Returns the infos of m homes that were just reset to these start states."""
     terms = {name: np.zeros(len(env_ids)) for name in batch.reward_names(env_ids[0])}
     success, failure = (np.zeros(len(env_ids), dtype=kind) for kind in (bool, np.int64))
     conditions = batch.conditions(env_ids, stop=success)
@@ -26,7 +26,7 @@ def begun(batch: SkillBatch, env_ids: Sequence[int], starts: Sequence[int]) -> T
 def stepped(
     batch: SkillBatch, env_ids: Sequence[int], starts: Sequence[int], done: BatchStep
 ) -> Told:
-    """What is told of m homes that were just stepped, in episodes from these starts."""
+    """Returns the infos of m homes after a step, in episodes from these start states."""
     outcome = done.outcome
     terms = {name: np.asarray(term) for name, term in outcome.reward_terms.items()}
     success, failure = np.asarray(outcome.success), np.asarray(outcome.failure, dtype=np.int64)
@@ -57,7 +57,12 @@ def _told(
 
 
 def merged(count: int, parts: Sequence[tuple[Sequence[int], Told]]) -> Told:
-    """What is told of `count` homes, of parts that are about some homes each; zero elsewhere."""
+    """Merges infos of subsets of homes into arrays (count,), with zeros for other homes.
+
+    Args:
+        count: number of all homes
+        parts: numbers and infos of each subset
+    """
     (env_ids, first), *others = parts
     if not others and len(env_ids) == count:
         return first
@@ -74,7 +79,7 @@ def merged(count: int, parts: Sequence[tuple[Sequence[int], Told]]) -> Told:
 
 
 def row_of(told: Told, row: int) -> dict[str, Any]:
-    """The info of one home, of Python's numbers."""
+    """Returns the info of the home at `row`, as Python numbers."""
     return {
         name: row_of(value, row) if isinstance(value, dict) else value[row].item()
         for name, value in told.items()
@@ -82,7 +87,12 @@ def row_of(told: Told, row: int) -> dict[str, Any]:
 
 
 def with_masks(told: Told, here: np.ndarray) -> dict[str, Any]:
-    """Infos in gymnasium's form: beside each entry "_name", which homes (n,) bool it is about."""
+    """Adds to each entry the mask "_name" that gymnasium's vector environments have.
+
+    Args:
+        told: infos
+        here: (n,) bool, homes that the entries are valid for
+    """
     infos: dict[str, Any] = {}
     for name, value in told.items():
         infos[name] = with_masks(value, here) if isinstance(value, dict) else value

@@ -1,7 +1,7 @@
-"""What a policy senses by a map of its home, its episode and its engine.
+"""Sensor readings from a map of the home, the episode and the engine.
 
-One object for training and deployment alike, so that a policy is shown the same by both. The map
-has doors and drawers where they stand when the skill begins.
+Training and deployment share this code, so that a policy gets the same observations in both. The
+map has doors and drawers in their positions at the start of the skill.
 """
 
 import dataclasses
@@ -46,21 +46,24 @@ from tpsrl.world.scan import Scanner
 from tpsrl.world.sightings import Sightings
 from tpsrl.world.state import JOINTS, WorldState
 
-_EXPLORED = "explored."  # of the names of a snapshot's arrays
+_EXPLORED = "explored."  # prefix of array names in a snapshot, as are the next two
 _FRONTIERS, _SIGHTINGS = "frontiers.", "sightings."
-_SCANNED = "scan_joints"  # of the arrays: where doors and drawers are on the scanner's map
+_SCANNED = "scan_joints"  # name of the array: positions of doors and drawers on the scanner's map
 
 
 class MapSensors:
-    """Map, way, scan, handle and object of n homes in which one skill is run.
+    """Readings of map, path, scan, handle and object for n homes in which one skill runs.
+
+    `meter` is the `PathMeter` of the base, None if no path is needed; `drives` is whether the skill
+    drives to a goal.
 
     Args:
-        skill: that is run
-        names: of the policy's sensors
+        skill: definition of the skill
+        names: names of the policy's sensors
         num_homes: n
-        thresholds: the skill's own
-        rewards_way: whether a reward is given for the way of the base
-        rewards_hand: whether one is given for the way of the cup
+        thresholds: success thresholds of the skill
+        rewards_way: whether progress of the base along its path is rewarded
+        rewards_hand: whether progress of the cup along its path is rewarded
     """
 
     def __init__(
@@ -112,7 +115,7 @@ class MapSensors:
         state: TaskState,
         world: WorldState,
     ) -> None:
-        """The skill begins in m homes with these episodes, tasks and present worlds."""
+        """Starts the skill in m homes with these episodes, tasks and current worlds."""
         layouts = [episode.layout for episode in episodes]
         goals = np.asarray(self._skill.destination(state))
         if self.meter is not None:
@@ -136,7 +139,7 @@ class MapSensors:
                 self._sightings.begin(home, episode.layout, episode.category, joints)
 
     def drive(self, homes: Sequence[int], world: WorldState) -> PathProgress | None:
-        """Adds the control step that led to these worlds; the ways, where they are judged."""
+        """Updates paths and trail after the control step that led to `world`; returns `path`."""
         if self._hand is not None:
             self._hand.drive(homes, world)
         if self._trail is not None:
@@ -147,7 +150,7 @@ class MapSensors:
         return self.path(homes)
 
     def path(self, homes: Sequence[int]) -> PathProgress | None:
-        """The ways of homes, for a skill that is judged by them."""
+        """Returns the progress along the paths, None if success and reward do not depend on it."""
         if self.meter is None or not self._follows:
             return None
         path = self.meter.path(homes)
@@ -158,7 +161,13 @@ class MapSensors:
     def read(
         self, homes: Sequence[int], world: WorldState, measured: Readings | None = None
     ) -> Readings:
-        """What is sensed from where the bases are, beside what the engine has `measured`."""
+        """Returns the readings at the current positions, except those of explored maps.
+
+        Args:
+            homes: numbers of m homes
+            world: state of these homes
+            measured: readings of the engine, which are copied to the result
+        """
         readings = Readings() if measured is None else dataclasses.replace(measured)
         if self._shows_way and self.meter is not None:
             readings.way = self.meter.ahead(homes, world.base)
@@ -178,14 +187,14 @@ class MapSensors:
 
     @property
     def asks_engine(self) -> bool:
-        """Whether anything is sensed that `measure` asks the engine for."""
+        """Whether a sensor needs the readings that `measure` gets from the engine."""
         asked = self._sees_laser, self._feels, self._sees_motion, self._sees_neighbours
         return any(asked)
 
     def measure(
         self, readings: Readings, simulator: Simulator, env_ids: Sequence[int], state: TaskState
     ) -> Readings:
-        """Adds to readings what the engine measures in m homes with these tasks."""
+        """Adds the engine's measurements in m homes with these tasks to `readings`, in place."""
         targets = np.asarray(state.object)
         if self._sees_laser:
             readings.laser = simulator.laser(env_ids)
@@ -207,15 +216,15 @@ class MapSensors:
         depth: np.ndarray | None,
         looks: bool,
     ) -> Readings:
-        """Adds to readings the paths of m homes on the maps of what their robots have seen.
+        """Adds readings of the maps that the robots build themselves to `readings`, in place.
 
         Args:
-            readings: with what `measure` adds
-            homes: which
-            state: of their tasks
-            world: of these homes
+            readings: readings with those of `measure`
+            homes: numbers of m homes
+            state: state of their tasks
+            world: state of these homes
             depth: (m, height, width) of the head camera, None without one
-            looks: whether depth and laser are drawn into the maps, and what is seen is noted
+            looks: whether to update maps and sightings with the current depth and laser
         """
         base, steps = np.asarray(world.base), np.asarray(state.steps)
         if self._frontiers is not None:
@@ -234,7 +243,7 @@ class MapSensors:
         return readings
 
     def to_arrays(self, home: int) -> dict[str, np.ndarray]:
-        """What a home is on its way with, as numpy copies by name, for snapshots."""
+        """Returns the state of a home's sensors as numpy copies by name, for snapshots."""
         arrays = {} if self.meter is None else self.meter.to_arrays(home)
         if self._hand is not None:
             arrays |= self._hand.to_arrays(home)
@@ -255,10 +264,16 @@ class MapSensors:
     def restore(
         self, home: int, arrays: Mapping[str, np.ndarray], episode: Episode, state: TaskState
     ) -> None:
-        """Puts a home back to where `to_arrays` said it was, on its way to a goal, batch of one.
+        """Restores the state of a home's sensors from `to_arrays`.
+
+        Args:
+            home: number of the home
+            arrays: result of `to_arrays`
+            episode: episode of the home
+            state: state of its task, batch of one
 
         Raises:
-            UserError: an array is missing or unknown, of another shape, or not finite.
+            UserError: an array is missing or unknown, has another shape, or is not finite.
         """
         arrays = dict(arrays)
         scanned, facing = arrays.pop(_SCANNED, None), arrays.pop(FACING, None)
@@ -313,23 +328,23 @@ class MapSensors:
             self._scanner.set(home, floor_map(layout, joints=rounded(joints)))
 
     def _face(self, home: int, layout: str, joint: int, joints: np.ndarray) -> None:
-        """Remembers which way the face of a joint's handle looks, if there is one."""
+        """Stores the heading of the face of a joint's handle; nothing for joint -1."""
         if self._facing is not None and joint >= 0:
             normal = handle(layout, JOINTS[joint]).normal(float(joints[joint]))
             self._facing[home] = np.arctan2(normal[1], normal[0])
 
     def _size(self, home: int, episode: Episode, index: int) -> None:
-        """Remembers how large the object is, if there is one."""
+        """Stores the half extents of the object, zeros for none."""
         if self._extent is not None:
             half = object_kind(episode.objects[index].name).half if index >= 0 else (0.0, 0.0, 0.0)
             self._extent[home] = half
 
     def _category(self, episode: Episode) -> str:
-        """What the way leads to, "" where it leads to the goal's position."""
+        """Returns the category that the path leads to, "" if it leads to the goal's position."""
         return episode.category if "category" in self._skill.needs else ""
 
     def _seek(self, home: int, episode: Episode) -> None:
-        """Remembers what is to be found, if anything is."""
+        """Stores the category to find as a one-hot vector, zeros for none."""
         if self._sought is not None:
             self._sought[home] = [name == episode.category for name in CATEGORIES]
 
@@ -339,10 +354,10 @@ def _prefixed(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.nda
 
 
 def _taken(arrays: dict[str, np.ndarray], prefix: str, known: bool) -> dict[str, np.ndarray]:
-    """Takes the arrays with a prefix out of others, and the prefix off them.
+    """Removes the arrays with a prefix from `arrays` and returns them without the prefix.
 
     Raises:
-        UserError: there are some, but nothing that knows them.
+        UserError: there are such arrays, but `known` is False.
     """
     names = [name for name in arrays if name.startswith(prefix)]
     if names and not known:

@@ -1,4 +1,4 @@
-"""The options of a skill's environment: resolved once, and passed on whole from then on."""
+"""Options of a skill's environment, resolved from the keyword arguments of the user."""
 
 import dataclasses
 import math
@@ -43,7 +43,7 @@ _KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
     "engine": ((str,), "the name of an engine"),
     "habitat": ((HabitatSettings,), "a HabitatSettings"),
 }
-_WHOLE: Mapping[str, tuple[int, int | None]] = {  # least and most
+_WHOLE: Mapping[str, tuple[int, int | None]] = {  # minimum and maximum of integers
     "horizon": (1, None),
     "dataset_seed": (0, None),
     "num_objects": (0, _MOST_OBJECTS),
@@ -58,17 +58,20 @@ _AS_GIVEN = (
 
 
 class EnvKeywords(TypedDict, total=False):
-    """What a skill's environment can be told, by keyword.
+    """Keyword arguments of a skill's environment.
 
-    `sensors`, `depth`, `cameras` and `height_map` are as in `skills.core.inputs.PolicyInputs.of`.
-    With `critic` the true state is shown as well, the sensors of "teacher", for a value that only
-    training needs. `base_movement` false holds the base still, the limited action space of the
-    paper's ablation. `settings` changes entries of the skill's settings, `horizon` is short for
-    that one; `thresholds` are the skill's own (None: those of the default protocol). Starts, split,
-    seed of the dataset, `num_objects` and `num_episodes` are as in
-    `skills.starts.source.StartSource`; `filter_base`, `engine` and `habitat` as in
-    `tpsrl.sim.make`; homes have 12 or 30 `slots` for objects (None: those of the banks that starts
-    are of, or else what the objects need, if the skill has any).
+    `sensors`, `depth`, `cameras`, `height_map`: see `skills.core.inputs.PolicyInputs.of`.
+    `critic`: whether to add the privileged state, the sensors of "teacher", as the input of a value
+    function in training.
+    `base_movement`: False fixes the base, the limited action space of the paper's ablation.
+    `settings`: changed entries of the skill's task settings; `horizon` is a shorthand for that
+    entry.
+    `thresholds`: success thresholds of the skill; None for those of the default protocol.
+    `starts`, `split`, `num_objects`, `num_episodes`: see `skills.starts.source.StartSource`, as is
+    `dataset_seed`, its `seed`.
+    `filter_base`, `engine`, `habitat`: see `tpsrl.sim.make`.
+    `slots`: number of objects that a home has room for, 12 or 30. None: as in the banks of the
+    start states, or else as many as the objects of the episodes need.
     """
 
     depth: Sequence[int] | int | None
@@ -93,12 +96,11 @@ class EnvKeywords(TypedDict, total=False):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EnvOptions:
-    """The environment of a skill: what it shows, allows and rewards, and where episodes start.
+    """Resolved options of a skill's environment: observations, actions, reward, start states.
 
-    `of` makes one of what a user asked for (`EnvKeywords`), checked, without defaults that are
-    still open; it is what worker processes are sent. `inputs` are the policy's, `critic` those of
-    the true state beside them, None where it is not shown; `mask` (11,) is the parts of the action
-    that have an effect; `task` has the horizon and the reward's weights.
+    `of` creates them from checked `EnvKeywords`; worker processes receive the result. `inputs` are
+    those of the policy, `critic` the privileged ones of the value function, None without them.
+    `mask` (11,) is the action mask; `task` has the horizon and the reward weights.
     """
 
     inputs: PolicyInputs
@@ -118,11 +120,15 @@ class EnvOptions:
 
     @staticmethod
     def of(skill: str, **given: Unpack[EnvKeywords]) -> "EnvOptions":
-        """The options that are asked for.
+        """Resolves keyword arguments.
+
+        Args:
+            skill: name of the skill
+            given: see `EnvKeywords`
 
         Raises:
-            UserError: there is no such skill, or an option is unknown (names the nearest; an
-                `UnknownKeyword`), is not of its kind, out of range, or given in two ways.
+            UserError: the skill is unknown, or an option is unknown (an `UnknownKeyword`, whose
+                message names the nearest), has the wrong type, is out of range, or is given twice.
         """
         _check(given)
         spec = registry.get(skill)
@@ -152,33 +158,33 @@ class EnvOptions:
 
     @property
     def skill(self) -> str:
-        """The name of the skill."""
+        """Name of the skill."""
         return self.inputs.skill
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shapes of an observation's parts, by name."""
+        """Returns the shapes of an observation's parts, by name."""
         shapes = self.inputs.shapes()
         if self.critic is not None:
-            shapes["critic"] = (self.critic.size + 1,)  # and the share of the horizon that is left
+            shapes["critic"] = (self.critic.size + 1,)  # with the share of the horizon that is left
         return shapes
 
     def capacity(self) -> int:
-        """How many slots for objects the homes have.
+        """Returns the number of slots for objects in a home.
 
         Raises:
-            UserError: starts cannot be read, or are of another engine.
+            UserError: start states cannot be read, or are of another engine.
         """
         slots = self._slots_of_banks() if self.slots is None else self.slots
         if slots is not None:
             return slots
         own = registry.get(self.skill).start_states().num_objects
         count = own if own == 0 else self.num_objects
-        if count is None:  # given starts say how many only when they are read
+        if count is None:  # The number of objects in given starts is known only after reading them.
             count = own if self.starts is None else _MOST_OBJECTS
         return capacity_for(count)
 
     def simulator(self, num_envs: int) -> Simulator:
-        """The homes that these options ask for.
+        """Creates a simulator with `num_envs` homes for these options.
 
         Raises:
             UserError: the homes with their pictures do not fit into memory, the engine lacks a
@@ -197,7 +203,7 @@ class EnvOptions:
         )
 
     def source(self) -> StartSource:
-        """Where episodes start."""
+        """Returns the source of start states."""
         return StartSource(
             self.skill,
             self.starts,
@@ -208,7 +214,10 @@ class EnvOptions:
         )
 
     def _check_memory(self, num_envs: int) -> None:
-        """Refuses what could not be allocated: of pictures those of the space, twice, and one."""
+        """Raises an error if homes and pictures do not fit into memory.
+
+        The memory of pictures is that of three for each home and two more.
+        """
         check_whole("num_envs", num_envs)
 
         field = "cameras" if self.inputs.cameras else "depth"
@@ -220,26 +229,35 @@ class EnvOptions:
 
         given = {"num_envs": num_envs}
         if self.inputs.pictures:
-            # As many numbers as a picture of depth with sides of this many pixels has.
+            # Side in pixels of a square picture of depth with the same size in bytes.
             given[field] = math.isqrt(self.inputs.picture_bytes // _NUMBER)
         machine.refuse(given, needed, machine.memory_bytes(), {"num_envs": 1, field: 256})
 
     def _slots_of_banks(self) -> int | None:
-        """What the homes of banks hold that starts are of, None where there are none."""
+        """Returns the number of slots in the banks of the start states, None without banks."""
         return self.source().slots(self.engine) if is_mixture(self.starts) else None
 
 
 def few_objects(skill: str, asked: int | None) -> int:
-    """The number of objects of a training: fewer simulate faster, so 12 at most unless asked."""
+    """Returns the number of objects for training: `asked`, or the skill's own, at most 12.
+
+    Homes with fewer objects simulate faster.
+    """
     own = registry.get(skill).start_states().num_objects
     return min(own, _FEW_OBJECTS) if asked is None else asked
 
 
 def check_whole(name: str, value: Any, least: int | None = None, most: int | None = None) -> int:
-    """A whole number that comes from a caller.
+    """Checks an integer from a caller and returns it.
+
+    Args:
+        name: name of the argument, for the error message
+        value: the value
+        least: minimum, None for none
+        most: maximum, None for none
 
     Raises:
-        UserError: it is none, less than the least, or more than the most.
+        UserError: `value` is not an integer, or out of range.
     """
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
         raise UserError(f"{name}: {value!r} is not an integer")
@@ -250,10 +268,11 @@ def check_whole(name: str, value: Any, least: int | None = None, most: int | Non
 
 
 def _check(given: Mapping[str, Any]) -> None:
-    """Refuses keyword arguments that no environment has, or of another kind.
+    """Checks names, types and ranges of keyword arguments.
 
     Raises:
-        UserError: names the argument.
+        UserError: an argument is unknown, has the wrong type or is out of range; the message names
+            the argument.
     """
     names = list(EnvKeywords.__annotations__)
     for name in given:
@@ -274,10 +293,10 @@ def _check(given: Mapping[str, Any]) -> None:
 
 
 def _mask(skill: str, base_movement: bool) -> tuple[bool, ...]:
-    """(11,): the parts of the action that a skill may use, the base's only if it may move.
+    """Returns the action mask (11,) of a skill, without the base if `base_movement` is False.
 
     Raises:
-        UserError: the skill has no other means than the base.
+        UserError: `base_movement` is False, and the skill moves only the base.
     """
     mask: np.ndarray = registry.get(skill).definition.mask()
     if not base_movement:

@@ -1,4 +1,4 @@
-"""Measures how robots drive, home by home; what comes of it is in `skills.core.path_metrics`."""
+"""Path measurement of driving robots; `skills.core.path_metrics` has the metrics."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -14,23 +14,29 @@ from tpsrl.world.geodesic import DistanceField, DistanceFields, field_of, free_f
 from tpsrl.world.state import JOINTS, WorldState
 from tpsrl.world.viewpoints import category_field
 
-_FARTHEST = 1e6  # metres or radians, of what is measured in a home
+_FARTHEST = 1e6  # bound in metres or radians on arrays of snapshots
 
 
 @functools.lru_cache(maxsize=128)
 def _surveyed(
     layout: str, x: float, y: float, joints: Joints, reach_m: float
 ) -> tuple[float, float]:
-    """The longest way to a goal in metres, and the squares of the floor."""
+    """Returns the longest path to a goal in metres, and the number of squares of the floor."""
     floor = free_floor(layout, joints)
     return survey.farthest(field_of(layout, x, y, joints, reach_m), floor)[2], survey.squares(floor)
 
 
 def check_array(name: str, values: np.ndarray, shape: tuple[int, ...], finite: bool = True) -> None:
-    """Refuses an array of a snapshot that is not one of such numbers.
+    """Checks type, shape and range of a float64 array of a snapshot.
+
+    Args:
+        name: name of the array, for the error message
+        values: the array
+        shape: expected shape
+        finite: whether all values must be finite and at most `_FARTHEST` in absolute value
 
     Raises:
-        UserError: it is none.
+        UserError: the array does not fit.
     """
     if values.dtype != np.float64 or values.shape != shape:
         raise UserError(f"path: array {name}: is {values.dtype} {values.shape}, expected {shape}")
@@ -39,14 +45,19 @@ def check_array(name: str, values: np.ndarray, shape: tuple[int, ...], finite: b
 
 
 class PathMeter:
-    """Measures the paths of n homes, each to a goal of its own.
+    """Path measurement in n homes, each with its own goal.
 
-    Distances are geodesic, for the base's disc on the floor as doors and drawers leave it when the
-    way begins. With `reach_m` the way ends where the goal is that near as the crow flies. A home's
-    map of distances is made when it is first asked for. With `surveys` it says how much floor there
-    is as well. With `near` the way ends where the arm can get at the goal, and is known in the
-    surroundings of that only (`tpsrl.world.approach`). With `allow_unreachable` a goal that no free
-    floor is near, such as an object that fell behind the furniture, has no path and raises nothing.
+    Distances are geodesic, for the disc of the base on the free floor, with doors and drawers as at
+    the start of the path. The distance map of a home is computed on first use.
+
+    Args:
+        num_homes: n
+        reach_m: distance from the goal, in a straight line, at which the path ends
+        surveys: whether to measure the size of the floor, too
+        near: whether the path ends where the arm can reach the goal; it is then known only in the
+            surroundings of the goal (`tpsrl.world.approach`)
+        allow_unreachable: whether a goal without free floor nearby, such as an object that fell
+            behind furniture, has no path instead of raising an error
     """
 
     def __init__(
@@ -59,9 +70,9 @@ class PathMeter:
     ) -> None:
         self._reach_m, self._surveys, self._near = reach_m, surveys, near
         self._allow_unreachable = allow_unreachable
-        self._floor = np.zeros((2, num_homes))  # longest way, squares
+        self._floor = np.zeros((2, num_homes))  # longest path, squares
         self._fields = DistanceFields(num_homes)
-        # Layout, goal, and the category to whose viewpoints the way leads instead.
+        # Layout, goal, and the category to whose viewpoints the path leads instead ("" for none).
         self._unmapped: dict[int, tuple[str, np.ndarray, str]] = {}
         self._joints = np.zeros((num_homes, len(JOINTS)))
         self._start = np.zeros((num_homes, 2))
@@ -77,10 +88,15 @@ class PathMeter:
         world: WorldState,
         categories: Sequence[str] | None = None,
     ) -> None:
-        """Starts to measure the ways of homes to goals (n, 2 or 3) from their present worlds.
+        """Starts the paths of homes from their current worlds.
 
-        With `categories` they lead to where any instance of them can be seen from instead
-        (`tpsrl.world.viewpoints`).
+        Args:
+            homes: numbers of n homes
+            layouts: layout of each home
+            goals: (n, 2 or 3) in the world frame
+            world: current state of these homes
+            categories: for each home, a category: its path leads to the nearest viewpoint of an
+                instance (`tpsrl.world.viewpoints`) instead of the goal; "" for the goal
         """
         rows = np.asarray(homes)
         categories = [""] * len(homes) if categories is None else categories
@@ -92,16 +108,16 @@ class PathMeter:
         self._left[rows], self._driven[rows] = np.nan, 0.0
 
     def drive(self, homes: Sequence[int], world: WorldState) -> None:
-        """Adds the control step that led to these worlds."""
+        """Adds the control step that led to `world` to the lengths driven."""
         rows = np.asarray(homes)
         here = np.asarray(world.base)[:, :2]
         self._driven[rows] += step_length(self._here[rows], here)
         self._here[rows] = here
 
     def path(self, homes: Sequence[int]) -> PathProgress:
-        """The ways of homes as they are now; `gained` since this was last asked for.
+        """Returns the current progress of homes; `gained` is since the last call.
 
-        Where something pushed the base off the map, what is left stays what it was.
+        Where the base was pushed off the map, the distance left keeps its previous value.
 
         Raises:
             UserError: no free floor is near a goal, or the homes' layouts are not of one set.
@@ -121,7 +137,7 @@ class PathMeter:
         return progress
 
     def ahead(self, homes: Sequence[int], base: np.ndarray) -> np.ndarray:
-        """What is left from base poses (n, 3) and the next corner of the way, (n, 3).
+        """Returns the distance left from base poses (n, 3) and the next corner of the path, (n, 3).
 
         See `tpsrl.world.geodesic.DistanceFields.ahead`.
 
@@ -132,7 +148,7 @@ class PathMeter:
         return self._fields.ahead(np.asarray(homes), base)
 
     def _map(self, homes: Sequence[int]) -> None:
-        """Makes the maps of homes that have none yet."""
+        """Computes the distance maps of homes that have none yet."""
         if not self._unmapped:
             return
         for home in self._unmapped.keys() & set(homes):
@@ -157,7 +173,7 @@ class PathMeter:
                 self._floor[:, home] = _surveyed(*where)
 
     def metrics(self, homes: Sequence[int], success: np.ndarray) -> dict[str, np.ndarray]:
-        """What a report says of m homes if their episodes end now, (m,) by name."""
+        """Returns the metrics of m homes for reports, (m,) by name, as if episodes ended now."""
         path = self.path(homes)
         told = {
             "distance_left_m": path.left,
@@ -169,7 +185,7 @@ class PathMeter:
         return {name: np.asarray(values) for name, values in told.items()}
 
     def to_arrays(self, home: int) -> dict[str, np.ndarray]:
-        """How far a home is, as numpy copies by name, for snapshots."""
+        """Returns the progress of a home as numpy copies by name, for snapshots."""
         return {name: values[home].copy() for name, values in self._arrays().items()}
 
     def restore(
@@ -180,18 +196,18 @@ class PathMeter:
         goal: np.ndarray,
         category: str = "",
     ) -> None:
-        """Puts a home to where `to_arrays` said it was on its way to a goal (2 or 3,).
+        """Restores the progress of a home from `to_arrays`, for a goal (2 or 3,).
 
         See `begin` for `category`.
 
         Raises:
-            UserError: an array is missing or unknown, of another shape, or not finite.
+            UserError: an array is missing or unknown, has another shape, or is not finite.
         """
         own = self._arrays()
         if wrong := set(own) ^ set(arrays):
             raise UserError(f"path: arrays {', '.join(sorted(wrong))} missing or unknown")
         for name, values in own.items():
-            # What is left is NaN until it is asked for, and infinite where there is no way.
+            # The distance left is NaN before the first call of `path`, infinite without a path.
             check_array(name, arrays[name], values[home].shape, finite=name != "left")
         self._unmapped[home] = (layout, goal, category)
         for name, values in own.items():

@@ -1,7 +1,7 @@
-"""A skill as training sees it: environments that start their next episode by themselves.
+"""Environments for training a skill, which start the next episode automatically.
 
-Home i of the whole draws its starts from a random generator that is seeded by the run's seed and i,
-so what it goes through depends neither on other homes nor on which process has it.
+Home i of all homes draws its start states from a random generator seeded by the run's seed and i,
+so its episodes depend neither on the other homes nor on the process that it runs in.
 """
 
 import dataclasses
@@ -33,28 +33,29 @@ from tpsrl.world.state import JOINTS
 
 SUCCESS, TIMEOUT = "success", "timeout"
 
-# A new policy calls stop about once in 160 steps. Around the usual deviation of 0.37 it could never
-# call it less than once in 300, since means end at -1: too often to drive through an apartment.
+# With these, a new policy calls stop about once in 160 steps. With the usual deviation of 0.37 the
+# rate could not fall below once in 300 steps, since means are at least -1: too often to drive
+# through an apartment.
 _START_STOP, _START_STOP_STD = -0.5, 0.2
 
-# A policy that begins with something in the hand lets go of it as rarely: around 0 it did at every
-# second step, and hardly an episode had a third.
+# A policy that starts with an object in the hand should release it as rarely. With a mean of 0 it
+# did so in every second step, and hardly any episode had a third step.
 _START_GRIP, _START_GRIP_STD = 0.5, 0.2
 
-_DRAWS = 100  # that may fall on starts in quarantine
+_DRAWS = 100  # maximum number of draws that fall on start states in quarantine
 
-RETRIES = 16  # failed starts that a home remembers
-_FAILS = 4  # after which a start is taken for hopeless
+RETRIES = 16  # failed start states that a home remembers
+_FAILS = 4  # failures after which a start state is not retried
 
-_PARTS = ("home", "task", "path")  # of the arrays of a snapshot
-_LARGEST = 1e6  # metres, newtons: beyond it a task's state is damaged
-# What reading a snapshot that somebody's file holds may come to.
+_PARTS = ("home", "task", "path")  # groups of arrays in a snapshot
+_LARGEST = 1e6  # metres, newtons: larger values mean that a task's state is damaged
+# Errors that reading a damaged snapshot may raise.
 _DAMAGE = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _HomeNote:
-    """What a snapshot says of a home beside its arrays; earlier ones have no `failed` starts."""
+    """Note of a home's snapshot, beside the arrays; notes of old files have no `failed` starts."""
 
     engine: str
     episode: Any
@@ -67,7 +68,7 @@ class _HomeNote:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _AnewNote:
-    """What a snapshot says of a home that its engine cannot freeze."""
+    """Note of the snapshot of a home whose engine has no exact snapshots."""
 
     anew: bool
     rng: Any
@@ -77,19 +78,25 @@ class _AnewNote:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TrainingVecEnvFactory:
-    """Makes the homes in which a skill is trained; is sent to worker processes.
+    """Creates the environments in which a skill is trained, in this or a worker process.
 
-    With an `order` starts are taken by these indices and not at random: of n homes (`stride`) home
-    i of the whole takes those at the places i, i + n, i + 2 n, ..., and after the last comes the
-    first; of a file, list or bank those come round again that it has. With `limit_ends` the horizon
-    ends an episode as a failure does, with no return behind it; without it the episode is cut off,
-    as if it went on (Pardo et al., ICML 2018, have both). With `desynchronise` the first episode of
-    each home begins with some of its steps gone, so that not all homes in lock-step end together.
-
-    With `retry` that share of a home's episodes begins where one of its last `RETRIES` failed ones
-    did, until that start succeeds or has failed `_FAILS` times (as success-guided resets,
-    arXiv 2610.12465, replay failures). Groups of starts that are drawn by their success are too
-    coarse for that: a policy that succeeds from 19 of 20 starts of an episode fails from one.
+    Args:
+        options: options of the environments
+        seed: seed of the run
+        order: indices of start states to use in this order instead of random ones. Home i of n
+            takes those at i, i + n, i + 2 n, ..., and continues at the first after the last. For a
+            file, list or bank the indices are modulo its length.
+        stride: number n of homes for `order`
+        limit_ends: whether reaching the horizon terminates an episode, as a failure does, without
+            return beyond it; otherwise the episode is truncated (Pardo et al., ICML 2018, describe
+            both)
+        desynchronise: whether the first episode of each home starts with a random number of steps
+            counted as taken, so that episodes do not end at the same time in all homes
+        retry: share of a home's episodes that start at one of its last `RETRIES` failed start
+            states, until that start state succeeds or has failed `_FAILS` times (as success-guided
+            resets, arXiv 2610.12465, replay failures). Weights of groups of start states are too
+            coarse for this: a policy that succeeds from 19 of 20 start states of a group fails from
+            one.
     """
 
     options: EnvOptions
@@ -101,22 +108,25 @@ class TrainingVecEnvFactory:
     retry: float = 0.0
 
     def prepare(self, processes: int | None = None) -> None:
-        """Makes the episodes that starts are drawn from, before several workers do it at once.
+        """Generates the episodes of the start states, so that workers do not do so concurrently.
 
-        It takes a second an episode and core, the first time; `processes` is all cores by default.
+        Each episode that is not in the cache takes about a second on one core.
+
+        Args:
+            processes: number of processes; None for all cores
 
         Raises:
-            UserError: starts cannot be read, or recorded ones do not fit into the homes.
-            RunError: an episode cannot be made.
+            UserError: start states cannot be read, or recorded ones do not fit into the homes.
+            RunError: an episode cannot be generated.
         """
         source = self.options.source()
-        source.slots(self.options.engine)  # refuses banks of another engine
+        source.slots(self.options.engine)  # Raises an error for banks of another engine.
         if source.recorded:
             self._check(source)
         source.prepare(processes)
 
     def _check(self, source: StartSource) -> None:
-        """Refuses recorded starts that do not fit into the homes."""
+        """Raises an error if recorded start states do not fit into the homes."""
         simulator = self.options.simulator(1)
         try:
             source.check(simulator)
@@ -129,10 +139,10 @@ class TrainingVecEnvFactory:
 
 
 class TrainingVecEnv:
-    """One skill in the homes of a simulator, as `tpsrl.rl.envs.vec_env.VecEnv`.
+    """One skill in the homes of a simulator; implements `tpsrl.rl.envs.vec_env.VecEnv`.
 
     Raises:
-        UserError: the homes do not fit into memory, or starts cannot be read.
+        UserError: the homes do not fit into memory, or start states cannot be read.
     """
 
     def __init__(self, factory: TrainingVecEnvFactory, env_ids: Sequence[int]) -> None:
@@ -159,7 +169,8 @@ class TrainingVecEnv:
         self._rngs = [generator(Stream.STARTS, factory.seed, env) for env in env_ids]
         self._start = np.full(self.num_envs, -1)
         self._retry = factory.retry
-        self._failed: list[dict[int, int]] = [{} for _ in env_ids]  # start: times, oldest first
+        # Numbers of failures by start state, oldest start first.
+        self._failed: list[dict[int, int]] = [{} for _ in env_ids]
         self._reward = np.zeros(self.num_envs)
         self._terms: dict[str, np.ndarray] = {}
         self._resets_s = 0.0
@@ -190,7 +201,8 @@ class TrainingVecEnv:
         """See `tpsrl.rl.envs.vec_env.VecEnv.step`.
 
         Raises:
-            UserError: an action is of the wrong shape or not finite, or a home was not reset.
+            UserError: actions have the wrong type or shape or are not finite, or a home was not
+                reset.
         """
         done = self._batch.step(env_ids, actions)
         shown, outcome = done.observation, done.outcome
@@ -256,7 +268,7 @@ class TrainingVecEnv:
         return arrays, note
 
     def _drawing(self, env_id: int) -> Json:
-        """What the next starts of a home depend on."""
+        """Returns the state that a home's next start states depend on."""
         return {
             "rng": self._rngs[env_id].bit_generator.state,
             "start": int(self._start[env_id]),
@@ -293,7 +305,7 @@ class TrainingVecEnv:
             total[env_id] = told.terms.get(name, 0.0)
 
     def _begin_anew(self, env_id: int, note: Json) -> None:
-        """The next episode of a home that could not be frozen."""
+        """Starts the next episode of a home whose engine has no exact snapshots."""
         try:
             told = records.decode(note, _AnewNote, "snapshot")
             self._rngs[env_id].bit_generator.state = told.rng
@@ -305,7 +317,7 @@ class TrainingVecEnv:
         self.reset([env_id])
 
     def _check_task(self, env_id: int, arrays: Mapping[str, np.ndarray], num_objects: int) -> None:
-        """Refuses what no task of the skill is like, in a home that was restored."""
+        """Raises an error if arrays are not a valid task state, in a home that was restored."""
         batch = self._batch
         world = batch.simulator.state([env_id])
         blank = task.begin(batch.skill, Goals.of([SkillGoal()]), world, batch.thresholds)
@@ -330,7 +342,7 @@ class TrainingVecEnv:
         self._batch.simulator.close()
 
     def _next(self, env_id: int) -> tuple[int, Start]:
-        """The next start of a home, after its index."""
+        """Returns index and start state of a home's next episode."""
         if not self._order:
             again = self._retried(env_id)
             if again is not None:
@@ -346,14 +358,14 @@ class TrainingVecEnv:
         return index, self._source.in_turn(index)
 
     def _retried(self, env_id: int) -> int | None:
-        """A start that failed, if it is a home's turn to begin there once more."""
+        """Returns a failed start state to retry, with probability `retry`, or None."""
         if not self._retry or self._rngs[env_id].random() >= self._retry:
             return None
         failed = [start for start in self._failed[env_id] if start not in self._avoided]
         return failed[int(self._rngs[env_id].integers(len(failed)))] if failed else None
 
     def _remember(self, env_id: int, success: bool) -> None:
-        """Notes whether the episode failed that is over."""
+        """Updates the failed start states of a home after an episode."""
         failed, start = self._failed[env_id], int(self._start[env_id])
         times = failed.pop(start, 0) + 1
         if not self._retry or success or times >= _FAILS:
@@ -363,7 +375,7 @@ class TrainingVecEnv:
             del failed[next(iter(failed))]
 
     def _episode(self, env_id: int, done: BatchStep, row: int) -> EpisodeStats:
-        """The record of an episode that is over."""
+        """Returns the statistics of an episode that has ended."""
         outcome = done.outcome
         failure = self._batch.skill.failures[int(outcome.failure[row])]
         success = bool(outcome.success[row])
@@ -381,7 +393,7 @@ class TrainingVecEnv:
 
 
 def _first_actions(skill: Skill) -> np.ndarray:
-    """Mean and standard deviation (2, 11) of a new policy's actions, 0 for the policy's own."""
+    """Returns mean and standard deviation (2, 11) of a new policy's actions, 0 for its defaults."""
     mean, std = first = np.zeros((2, act.SIZE))
     mean[act.STOP], std[act.STOP] = _START_STOP, _START_STOP_STD
     if skill.begins_holding:

@@ -1,7 +1,7 @@
-"""A skill as a gymnasium vector environment: many homes of one simulator in one process.
+"""Gymnasium vector environment of a skill: many homes of one simulator in one process.
 
-Home i draws its starts with the seed of the whole plus i, so it goes through the same episodes as
-a `SkillEnv` with that seed.
+With `seed`, home i draws its start states with `seed` + i, and has the same episodes as a
+`SkillEnv` with that seed.
 """
 
 from collections.abc import Sequence
@@ -31,18 +31,27 @@ from tpsrl.sim.base import Simulator
 
 
 class SkillVectorEnv(Copied, VectorEnv[Observation, np.ndarray, np.ndarray]):
-    """`num_envs` homes; keyword arguments are those of `SkillEnv`.
+    """One skill in `num_envs` homes.
 
-    `infos` hold what the `info` of a `SkillEnv` does, as gymnasium's vectors of environments do:
-    each entry has an array (n,), and beside it, with an underscore before its name, which homes it
-    is about.
+    `infos` have the entries of a `SkillEnv`'s `info` in gymnasium's form: each entry is an array
+    (n,), and the entry of the same name with a leading underscore is the mask of the homes for
+    which the array is valid.
 
-    Where an episode ends, `autoreset_mode` says what comes next: "NextStep", the next step starts
-    another and ignores the action; "SameStep", the step itself does, and `infos` have "final_obs"
-    and "final_info" of the end; "Disabled", `reset(options={"reset_mask": mask})` has to.
+    Args:
+        skill: name of the skill
+        num_envs: number of homes
+        render_mode: "rgb_array" or None
+        simulator: simulator to use instead of the one that the keyword arguments describe; its
+            number of homes takes precedence over `num_envs`
+        depth_channel: whether depth has a leading axis of one channel
+        autoreset_mode: what happens after the end of an episode. "NextStep": the next step starts
+            another episode and ignores the action. "SameStep": the same step starts another
+            episode, and `infos` have "final_obs" and "final_info" of the one that ended.
+            "Disabled": the caller has to call `reset(options={"reset_mask": mask})`.
+        given: see `skills.envs.options.EnvKeywords`
 
     Raises:
-        UnknownKeyword: there is no such keyword argument.
+        UnknownKeyword: a keyword argument is unknown.
         UserError: an option is out of range.
     """
 
@@ -83,7 +92,7 @@ class SkillVectorEnv(Copied, VectorEnv[Observation, np.ndarray, np.ndarray]):
 
     @property
     def action_mask(self) -> np.ndarray:
-        """(11,) bool: the parts of an action that have an effect."""
+        """Action mask (11,) bool: True for the parts that have an effect."""
         return self.batch.mask.copy()
 
     def reset(
@@ -92,9 +101,9 @@ class SkillVectorEnv(Copied, VectorEnv[Observation, np.ndarray, np.ndarray]):
         seed: int | list[int | None] | None = None,
         options: dict[str, Any] | None = None,
     ) -> tuple[Observation, dict[str, Any]]:
-        """See `gymnasium.vector.VectorEnv.reset`; `options={"start": 3}` holds for all homes.
+        """See `gymnasium.vector.VectorEnv.reset`; `options={"start": 3}` applies to all homes.
 
-        With `options={"reset_mask": mask}`, (n,) bool, the other homes go on.
+        With `options={"reset_mask": mask}`, (n,) bool, only these homes are reset.
         """
         check_open(self.closed)
         options = dict(reset_options(options))
@@ -149,12 +158,12 @@ class SkillVectorEnv(Copied, VectorEnv[Observation, np.ndarray, np.ndarray]):
         return self._whole(parts), reward, terminated, truncated, infos
 
     def snapshot(self, env_id: int) -> SkillSnapshot:
-        """A home and its task, frozen, without the random generator of later starts."""
+        """Returns a snapshot of a home and its task, without the generator of start states."""
         check_open(self.closed)
         return self.batch.snapshot(self._home(env_id))
 
     def restore(self, env_id: int, snapshot: SkillSnapshot) -> Observation:
-        """Puts a home and its task exactly into a frozen state; what it shows, without batch axis.
+        """Restores a home and its task exactly and returns the observation, without batch axis.
 
         See `SkillEnv.restore`.
         """
@@ -164,7 +173,7 @@ class SkillVectorEnv(Copied, VectorEnv[Observation, np.ndarray, np.ndarray]):
         return {name: values[0] for name, values in shown.items()}
 
     def render(self) -> tuple[np.ndarray, ...] | None:
-        """A picture (360, 480, 3) uint8 of each home, None without a render mode."""
+        """Renders each home, (360, 480, 3) uint8, or returns None without a render mode."""
         check_open(self.closed)
         if self.render_mode is None:
             return None
@@ -175,10 +184,10 @@ class SkillVectorEnv(Copied, VectorEnv[Observation, np.ndarray, np.ndarray]):
         self.batch.simulator.close()
 
     def _chosen(self, mask: Any) -> np.ndarray:
-        """Which homes a mask (n,) chooses, all without one.
+        """Returns a checked reset mask (n,) bool; None stands for all homes.
 
         Raises:
-            UserError: it is no such mask.
+            UserError: `mask` is not an array (n,) bool.
         """
         if mask is None:
             return np.ones(self.num_envs, dtype=bool)
@@ -190,10 +199,15 @@ class SkillVectorEnv(Copied, VectorEnv[Observation, np.ndarray, np.ndarray]):
         return chosen
 
     def _seed(self, seed: int | list[int | None] | None, chosen: np.ndarray) -> None:
-        """Gives homes generators of their own seeds.
+        """Seeds the random generators of chosen homes.
+
+        Args:
+            seed: one seed for each home, where None keeps the generator; one number, to which the
+                home's number is added; or None, which keeps all generators
+            chosen: (n,) bool, homes to seed
 
         Raises:
-            UserError: it is neither a number nor one, or None, for each home.
+            UserError: `seed` has the wrong type, sign or length.
         """
         if seed is None:
             return
@@ -209,15 +223,15 @@ class SkillVectorEnv(Copied, VectorEnv[Observation, np.ndarray, np.ndarray]):
                 self._rngs[env] = seeding.np_random(value)[0]
 
     def _home(self, env_id: int) -> int:
-        """The number of a home.
+        """Checks the number of a home and returns it.
 
         Raises:
-            UserError: there is no such home.
+            UserError: the home does not exist.
         """
         return check_whole("env_id", env_id, least=0, most=self.num_envs - 1)
 
     def _restart(self, env_ids: list[int], options: dict[str, Any]) -> tuple[Observation, Told]:
-        """Begins an episode in each of these homes; the first observations, and what is told."""
+        """Starts an episode in each of these homes; returns first observations and infos."""
         drawn = [choose(self.source, self._rngs[env], options) for env in env_ids]
         shown = self._fitted(self.batch.reset(env_ids, [start for _, start in drawn]))
         self._over[env_ids] = False
@@ -225,7 +239,7 @@ class SkillVectorEnv(Copied, VectorEnv[Observation, np.ndarray, np.ndarray]):
         return shown, begun(self.batch, env_ids, self._starts[env_ids].tolist())
 
     def _final(self, shown: Observation, told: Told) -> dict[str, Any]:
-        """The infos of episodes that are over, of what all homes show and what is told of them."""
+        """Returns "final_obs" and "final_info" of ended episodes, from those of all homes."""
         seen = np.full(self.num_envs, None, dtype=object)
         for env in np.flatnonzero(self._over):
             seen[env] = {name: values[env].copy() for name, values in shown.items()}
@@ -233,7 +247,7 @@ class SkillVectorEnv(Copied, VectorEnv[Observation, np.ndarray, np.ndarray]):
         return with_masks({"final_info": told}, over) | {"final_obs": seen, "_final_obs": over}
 
     def _whole(self, parts: Sequence[tuple[list[int], Observation, Told]]) -> Observation:
-        """The observations of all homes, of parts that are of some each; later ones count."""
+        """Merges observations of subsets of homes; later parts overwrite earlier ones."""
         (env_ids, first, _), *others = parts
         shown = first if len(env_ids) == self.num_envs else self._blank()
         for homes, part, _ in others if shown is first else parts:
@@ -251,10 +265,10 @@ class SkillVectorEnv(Copied, VectorEnv[Observation, np.ndarray, np.ndarray]):
 
 
 def _autoreset(given: Any) -> AutoresetMode:
-    """The mode that is named.
+    """Converts to an autoreset mode.
 
     Raises:
-        UserError: there is none of that name.
+        UserError: the mode is unknown.
     """
     try:
         return AutoresetMode(given)

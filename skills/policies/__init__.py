@@ -1,1 +1,1 @@
-"""What acts for skills besides scripted versions: learned networks, and know-nothing agents."""
+"""Policies of skills other than scripted versions: learned networks, user classes, baselines."""

@@ -1,4 +1,4 @@
-"""Two policies that no skill may be solved by: one that does nothing, and one that plays dice."""
+"""Baselines that must not solve any skill: an agent of zeros and a random agent."""
 
 import zlib
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from tpsrl.world.state import WorldState
 
 
 class ZeroAgent:
-    """All parts of its action are 0: nothing moves, and the cup takes what touches it."""
+    """Agent whose actions are all 0: nothing moves, and the cup grasps what touches it."""
 
     depth_size: tuple[int, int] | None = None
 
@@ -26,15 +26,15 @@ class ZeroAgent:
         return np.zeros(act.SIZE)
 
     def diagnosis(self) -> dict[str, Any]:
-        """Always {}."""
+        """Returns {}."""
         return {}
 
 
 class RandomAgent(ZeroAgent):
-    """Every part of its action is uniform in [-1, 1], anew with every step but for the stop.
+    """Agent whose actions are uniform in [-1, 1] in every step, except for stop.
 
-    A fair coin for the stop would end every episode at once, so it is called in one step of 200.
-    The dice are the same for each episode.
+    Stop is called with probability 1/200, since a uniform one would end every episode at once. The
+    random generator is seeded by the episode's id.
     """
 
     def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
@@ -52,15 +52,15 @@ _AGENTS: dict[str, Callable[[], SkillPolicy]] = {"zero": ZeroAgent, "random": Ra
 
 
 def names() -> tuple[str, ...]:
-    """The names of the agents."""
+    """Returns the names of the agents."""
     return tuple(_AGENTS)
 
 
 def make(name: str) -> SkillPolicy:
-    """The agent of a name.
+    """Creates an agent by name.
 
     Raises:
-        UserError: there is none of that name; names the nearest.
+        UserError: the name is unknown; the message names the nearest.
     """
     if name not in _AGENTS:
         raise unknown("agent", name, _AGENTS)

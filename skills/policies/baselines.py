@@ -1,9 +1,9 @@
-"""Policies of habitat-baselines as policies of tpsrl.
+"""Conversion of policies of habitat-baselines to policies of tpsrl.
 
 The network is that of `PointNavResNetPolicy`: ResNet-18 of the head depth, LSTM, independent
-Gaussians and value. Its LSTM is given the visual vector, the sensors in the order of their names
-and 32 numbers made of the previous action. Here the latter two are one linear layer without
-activation, so that the same numbers come out.
+Gaussians and value. The inputs of its LSTM are the visual vector, the sensors in the order of their
+names, and a 32-dimensional embedding of the previous action. Here one linear layer without
+activation computes the latter two, with the same outputs.
 """
 
 import dataclasses
@@ -24,8 +24,8 @@ from tpsrl.rl.policy.actor_critic import ActorCritic
 from tpsrl.rl.policy.settings import PolicySettings
 from tpsrl.world.fetch import HEAD_CAMERA_FAR_M
 
-# The benchmark's name of each sensor, and the signs of its numbers: habitat-lab's angles grow to
-# the right.
+# The benchmark's name of each sensor, and the signs of its entries: habitat-lab's angles are
+# positive to the right.
 SENSORS: Mapping[str, tuple[str, tuple[int, ...]]] = {
     "arm": ("joint", (1,) * 7),
     "ee": ("ee_pos", (1, 1, 1)),
@@ -39,7 +39,7 @@ SENSORS: Mapping[str, tuple[str, tuple[int, ...]]] = {
 }
 _STATE, _PREVIOUS = "trunk.embed.0.", "net.prev_action_embedding."
 _MEANS, _DEVIATIONS = "action_distribution.mu_maybe_std.", "action_distribution.std"
-# What becomes of the other weights, by their names.
+# Patterns for the names of other weights, and their replacements.
 _RENAMED = (
     (r"net\.visual_encoder\.backbone\.conv1\.", "trunk.encoder.body."),
     (r"net\.visual_encoder\.compression\.", "trunk.encoder.compress."),
@@ -49,19 +49,19 @@ _RENAMED = (
 )
 _BLOCK = re.compile(r"net\.visual_encoder\.backbone\.layer([1-4])\.([01])\.(convs|downsample)\.")
 _BRANCHES = {"convs": "branch", "downsample": "shortcut"}
-_STEM, _BLOCKS = 4, 2  # modules before the first block; blocks of a stage
+_STEM, _BLOCKS = 4, 2  # modules before the first block; blocks in a stage
 _VISUAL, _FIRST = "net.visual_fc.1.weight", "net.visual_encoder.backbone.conv1.0.weight"
 _SQUEEZED = "net.visual_encoder.compression.0.weight"
 _RECURRENT = "net.state_encoder.rnn.weight_hh_l"
 _UNUSED = "aux_loss_modules."  # used in training only
-_HALVED = 64  # pixels of a picture's side for one of the last map
+_HALVED = 64  # downsampling factor from the picture to the last feature map
 _SETTINGS = "habitat_baselines.rl.policy.main_agent.action_dist.action_activation"
 _CAMERA = "habitat.simulator.agents.main_agent.sim_sensors.head_depth_sensor"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Converted:
-    """A policy, how it is acted by, and the names of the weights that acting does not need."""
+    """Converted policy, its deployment, and the names of weights that only training needs."""
 
     policy: ActorCritic
     deployment: Deployment
@@ -69,12 +69,12 @@ class Converted:
 
 
 def convert(file: BaselinesFile, skill: str) -> Converted:
-    """The policy of a checkpoint, for a skill.
+    """Converts the policy of a checkpoint for a skill.
 
     Raises:
-        UserError: the skill is not of the benchmark, the network is not a ResNet-18 or blind policy
-            with an LSTM and Gaussian actions, or it has other sensors or actions than the skill;
-            names what.
+        UserError: the skill is not in the benchmark, the network is not a ResNet-18 or blind policy
+            with an LSTM and Gaussian actions, or sensors or actions differ from the skill's; the
+            message names the difference.
     """
     for name in (f"{_PREVIOUS}weight", f"{_MEANS}weight", f"{_RECURRENT}0"):
         if name not in file.weights:
@@ -103,12 +103,15 @@ def _task(skill: str) -> Skill:
 
 
 def benchmark_sensors(inputs: PolicyInputs) -> tuple[str, ...]:
-    """Our names of a policy's sensors in habitat-baselines' order, that of the benchmark's."""
+    """Returns a policy's sensors sorted by the benchmark's names, as in habitat-baselines."""
     return tuple(sorted(inputs.sensors, key=lambda name: SENSORS[name][0]))
 
 
 def _picture(file: BaselinesFile) -> tuple[int, int] | None:
-    """Height and width of the head depth, by the training's settings or the network's last map."""
+    """Returns (height, width) of the head depth, None for a blind policy.
+
+    The size is that in the training's settings, or else derived from the last feature map.
+    """
     if _VISUAL not in file.weights or _SQUEEZED not in file.weights:
         return None
     channels = file.weights[_FIRST].shape[1] if _FIRST in file.weights else 1
@@ -133,7 +136,7 @@ def _settings(file: BaselinesFile, inputs: PolicyInputs) -> PolicySettings:
         lstm_width=weights[f"{_RECURRENT}0"].shape[1],
         squash_mean=file.setting(_SETTINGS, "tanh") == "tanh",
         std="parameter" if _DEVIATIONS in weights else "network",
-        min_std=math.exp(-5.0),  # the defaults of habitat-baselines, as are the next
+        min_std=math.exp(-5.0),  # both the defaults of habitat-baselines
         max_std=math.exp(2.0),
     )
 
@@ -157,7 +160,7 @@ def _check_sizes(file: BaselinesFile, inputs: PolicyInputs, actions: int) -> Non
 
 
 def _renamed(file: BaselinesFile) -> tuple[dict[str, torch.Tensor], tuple[str, ...]]:
-    """The weights that stay as they are, by our names; the names of those that are not needed."""
+    """Returns the weights that are copied, by new names, and the names of unused weights."""
     state, left_out = {}, []
     for name, tensor in file.weights.items():
         if name.startswith(_UNUSED):
@@ -181,7 +184,7 @@ def _our_name(file: BaselinesFile, name: str) -> str:
 def _state_layer(
     file: BaselinesFile, inputs: PolicyInputs, mask: tuple[bool, ...]
 ) -> dict[str, torch.Tensor]:
-    """The layer that puts the sensors in their order and embeds the previous action."""
+    """Returns the linear layer that permutes the sensors and embeds the previous action."""
     previous, bias = file.weights[f"{_PREVIOUS}weight"], file.weights[f"{_PREVIOUS}bias"]
     weight = torch.zeros(inputs.size + len(previous), inputs.size + len(mask))
     layout, row = inputs.layout(), 0
@@ -195,7 +198,7 @@ def _state_layer(
 
 
 def _heads(file: BaselinesFile, mask: tuple[bool, ...]) -> dict[str, torch.Tensor]:
-    """Means and logarithms of deviations, with zeros for parts of the action without effect."""
+    """Returns the weights of means and log standard deviations, zero for masked action parts."""
     weights, on = file.weights, torch.tensor(mask)
     parts = {kind: weights[f"{_MEANS}{kind}"] for kind in ("weight", "bias")}
     names = ["mean"] if _DEVIATIONS in weights else ["mean", "std"]

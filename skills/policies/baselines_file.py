@@ -1,8 +1,8 @@
-"""Checkpoints of habitat-baselines, read without running what they hold.
+"""Reading of checkpoints of habitat-baselines without running their code.
 
-Such a file (`.pth`) is a pickle: beside the weights it has the settings of the training as objects
-of omegaconf and habitat-baselines. Tensors are made by torch; objects of all other classes become
-records of their attributes, from which the settings are read.
+Such a file (`.pth`) is a pickle that contains weights, and the settings of the training as objects
+of omegaconf and habitat-baselines. Tensors are created by torch; objects of all other classes
+become records of their attributes, from which the settings are read.
 """
 
 import collections
@@ -21,13 +21,17 @@ from tpsrl.runtime import files
 
 _FIELD = "checkpoint"
 _WEIGHTS = "state_dict"
-_PREFIX = "actor_critic."  # of the names of weights in versions before 0.2.5
-_DEEPEST = 40  # levels of settings
+_PREFIX = "actor_critic."  # prefix of weight names in versions before 0.2.5
+_DEEPEST = 40  # maximum depth of nested settings
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BaselinesFile:
-    """Weights by name, the settings of the training as plain values ({} without), its steps."""
+    """Contents of a checkpoint.
+
+    `weights` are by name; `settings` are those of the training as plain values, {} if missing;
+    `steps` is the number of steps trained, 0 if missing.
+    """
 
     path: Path
     weights: dict[str, torch.Tensor]
@@ -35,7 +39,7 @@ class BaselinesFile:
     steps: int
 
     def setting(self, key: str, default: Any = None) -> Any:
-        """A setting by dotted key; the default where the file has none of that type."""
+        """Returns a setting by dotted key, or `default` if it is missing or of another type."""
         value: Any = self.settings
         for name in key.split("."):
             value = value.get(name) if isinstance(value, Mapping) else None
@@ -46,7 +50,7 @@ def read(path: str | os.PathLike[str]) -> BaselinesFile:
     """Reads a checkpoint.
 
     Raises:
-        UserError: there is no such file, or it is not a checkpoint of habitat-baselines.
+        UserError: the file is missing, or is not a checkpoint of habitat-baselines.
     """
     where = files.user_path(path, _FIELD)
     if not where.is_file():
@@ -55,7 +59,7 @@ def read(path: str | os.PathLike[str]) -> BaselinesFile:
         found = torch.load(where, "cpu", pickle_module=_PICKLE, weights_only=False)
     except OSError as error:
         raise UserError(f"{_FIELD}: cannot read {path} ({error.strerror or error})") from None
-    except Exception as error:  # of a file that is no pickle, torch and pickle raise many kinds
+    except Exception as error:  # Torch and pickle raise many kinds for files that are no pickles.
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(f"{_FIELD}: {path} is not one of habitat-baselines' ({reason})") from None
     weights = found.get(_WEIGHTS) if isinstance(found, dict) else None
@@ -75,7 +79,7 @@ def read(path: str | os.PathLike[str]) -> BaselinesFile:
 
 
 class _Record:
-    """An object of a class that is not loaded: what its state or arguments had."""
+    """Stand-in for an object of a class that is not loaded, with its arguments and attributes."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.given = args
@@ -84,14 +88,14 @@ class _Record:
         if isinstance(state, dict):
             self.__dict__.update(state)
 
-    # What a pickle does with subclasses of lists and dictionaries.
+    # Methods that unpickling calls for subclasses of lists and dictionaries.
     def append(self, value: Any) -> None: ...
     def extend(self, values: Any) -> None: ...
     def __setitem__(self, key: Any, value: Any) -> None: ...
 
 
 class _Unpickler(pickle.Unpickler):
-    """Makes tensors and ordered dictionaries; everything else becomes a `_Record`."""
+    """Unpickler that loads tensors and ordered dictionaries, and all else as `_Record`."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) == ("collections", "OrderedDict"):
@@ -107,12 +111,12 @@ def _load(file: IO[bytes], **options: Any) -> Any:
     return _Unpickler(file, **options).load()
 
 
-# In the place of the module `pickle`.
+# Replaces the module `pickle` in `torch.load`.
 _PICKLE = types.SimpleNamespace(Unpickler=_Unpickler, load=_load, __name__="pickle")
 
 
 def _plain(node: Any, depth: int = 0) -> Any:
-    """The plain value of a node of omegaconf: its containers have `_content`, the others `_val`."""
+    """Converts an omegaconf node to a plain value: containers have `_content`, others `_val`."""
     if depth > _DEEPEST:
         return None
     if isinstance(node, _Record):

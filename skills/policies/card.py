@@ -1,4 +1,4 @@
-"""What is said of a shipped policy: the same facts as JSON in its file and as a model card."""
+"""Model card of a shipped policy, as JSON in its file and as a page."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -16,10 +16,11 @@ Amount = Annotated[float, msgspec.Meta(ge=0, le=2**53)]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MeasuredSuccess:
-    """How often a policy succeeded in an evaluation of its skill by itself.
+    """Success rate of a policy in an evaluation of its skill outside a plan.
 
-    `mean` has a 95% Wilson interval; `starts` is None for the skill's own start states, of the
-    apartments of `split`; `failures` say what failed first, in how many runs.
+    `mean` has a 95% Wilson interval (`ci_low`, `ci_high`). `starts` is None for the skill's own
+    start states, in the apartments of `split`. `failures` describe the first causes, with numbers
+    of runs.
     """
 
     mean: Share
@@ -39,10 +40,10 @@ class MeasuredSuccess:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BlindSuccess:
-    """How often a policy succeeded that was shown another run's `sensors`, as in `blind=`.
+    """Success rate of a policy whose `sensors` were replaced by those of another run (`blind=`).
 
-    `mean` has a 95% Wilson interval. A policy that succeeds as often as with its own does not use
-    these sensors.
+    `mean` has a 95% Wilson interval. A policy that succeeds as often as with its own readings does
+    not use these sensors.
     """
 
     sensors: tuple[str, ...]
@@ -55,12 +56,12 @@ class BlindSuccess:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Card:
-    """The facts of a shipped policy; None and () for what nobody has recorded.
+    """Facts about a shipped policy; None and () for those not recorded.
 
-    `privileged` are those of its sensors that a robot does not have, `difference` by how much half
-    precision changes its mean actions at most, `cameras` the sizes of pictures other than head
-    depth, `sight` how many metres its camera and laser see (0:
-    as far as they do), `hours` what the training took on `machine`.
+    `privileged` are the sensors that a robot does not have. `difference` is the maximum change of
+    mean actions by half precision. `cameras` are the sizes of pictures other than head depth.
+    `sight` is the range in metres to which camera and laser are limited, 0 for no limit. `hours` is
+    the duration of the training on `machine`.
     """
 
     skill: str
@@ -88,22 +89,23 @@ class Card:
     cameras: Mapping[str, tuple[Count, Count]] = dataclasses.field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """JSON types by name; without cameras as from before there were any."""
+        """Returns the fields as JSON types; empty `cameras` are omitted, as in older files."""
         told = dataclasses.asdict(self)
         return told if self.cameras else {k: v for k, v in told.items() if k != "cameras"}
 
     @staticmethod
     def from_json(found: Any, where: str = "card") -> "Card":
-        """The card of `to_json`; messages begin with `where`.
+        """Creates a card from the result of `to_json`.
 
         Raises:
-            UserError: an entry is unknown, missing, of the wrong type or out of range.
+            UserError: an entry is unknown, missing, of the wrong type or out of range; the message
+                begins with `where`.
         """
         return records.decode(found, Card, where, closed=True)
 
 
 def markdown(card: Card) -> str:
-    """The model card as a page."""
+    """Formats the model card as a Markdown page."""
     rows = "\n".join(f"| {name} | {_cell(text)} |" for name, text in _facts(card))
     parts = [
         f"# {card.skill}",
@@ -164,7 +166,7 @@ def _success(found: MeasuredSuccess | None) -> str:
 
 
 def _blind(found: Sequence[BlindSuccess]) -> str:
-    """A line for each set of sensors of another run."""
+    """Formats one line for each set of replaced sensors."""
     lines = [
         f"- {' and '.join(one.sensors)}: {100 * one.mean:.1f}% "
         f"({round(one.mean * one.num_episodes)} of {one.num_episodes})"

@@ -1,4 +1,4 @@
-"""How a policy is acted by, as the note of its checkpoint says."""
+"""Deployment of a policy, from the note of its checkpoint."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -15,14 +15,15 @@ from tpsrl.rl.run.checkpoint import Checkpoint
 from tpsrl.world import action as act
 from tpsrl.world.cameras import HEAD_DEPTH, PICTURES
 
-Pixels = Annotated[int, msgspec.Meta(ge=1, le=config.MOST_PIXELS)]  # of a picture's side
+Pixels = Annotated[int, msgspec.Meta(ge=1, le=config.MOST_PIXELS)]  # side of a picture
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Deployment:
-    """What a policy is shown and how it acts.
+    """Inputs of a policy, and how actions are computed.
 
-    `delay` is whether it acts on the observation before, `sample` whether it draws its actions.
+    `delay` is whether the policy acts on the previous observation, `sample` whether actions are
+    sampled from their distribution instead of its mean.
     """
 
     inputs: PolicyInputs
@@ -30,7 +31,7 @@ class Deployment:
     sample: bool = True
 
     def to_json(self) -> dict[str, Any]:
-        """The note of a checkpoint, as JSON types."""
+        """Returns the note for a checkpoint, as JSON types."""
         inputs = self.inputs
         return {
             "skill": inputs.skill,
@@ -38,7 +39,7 @@ class Deployment:
             "depth": None if inputs.depth is None else list(inputs.depth),
             "delay": self.delay,
             "sample": self.sample,
-            # As files have it from before there were any.
+            # Omitted if empty, as in older files.
             **({"height_map": True} if inputs.height_map else {}),
             **({"cameras": dict(inputs.cameras)} if inputs.cameras else {}),
         }
@@ -46,7 +47,7 @@ class Deployment:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Note:
-    """The note of a checkpoint; those of before lack what has a default here."""
+    """Note of a checkpoint; older ones lack the fields with defaults."""
 
     skill: str
     sensors: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
@@ -58,11 +59,15 @@ class _Note:
 
 
 def read(checkpoint: Checkpoint, spec: EnvSpec) -> Deployment:
-    """How the policy of a checkpoint, which sees `spec`, is acted by.
+    """Reads the deployment of a checkpoint's policy.
+
+    Args:
+        checkpoint: the checkpoint
+        spec: observations and actions of the policy's network
 
     Raises:
-        UserError: the checkpoint does not say, its skill is not known or has no such sensor, or it
-            does not fit what the policy sees and does; names where the checkpoint was given.
+        UserError: the note is missing, its skill or a sensor is unknown, or it contradicts `spec`;
+            the message names where the checkpoint was given.
     """
     note: _Note = checkpoint.get("deploy", _Note)
     if note.skill not in registry.names():
@@ -93,5 +98,5 @@ def read(checkpoint: Checkpoint, spec: EnvSpec) -> Deployment:
 
 
 def _others(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    """The shapes of pictures other than head depth."""
+    """Returns the shapes of the pictures other than depth of the head ("depth")."""
     return {name: shape for name, shape in shapes.items() if name in PICTURES}

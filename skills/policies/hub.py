@@ -1,8 +1,8 @@
-"""Shipped policies in a repository: of the Hugging Face hub, or a folder that stands for one.
+"""Upload and download of shipped policies: a repository on the Hugging Face hub, or a folder.
 
-A repository holds for each of its skills SKILL.safetensors and SKILL.md, and a README.md with all
-cards under the front matter that the hub reads. What comes from a repository is checked before it
-is put in place, and reading it runs no code.
+A repository has SKILL.safetensors and SKILL.md for each of its skills, and a README.md with the
+front matter that the hub reads, followed by all cards. Downloaded files are checked before they are
+written to their destination, and reading them runs no code.
 """
 
 import tempfile
@@ -21,31 +21,31 @@ _EXTRA = "pip install 'tpsrl[hub]'"
 
 
 class Repository(Protocol):
-    """Where shipped policies are put and got; all files lie at its root.
+    """Storage of shipped policies, with all files at the root.
 
-    `state` is what the state is called that was seen or made last.
+    `state` describes the version that was last read or written.
     """
 
     state: str
 
     def sizes(self) -> dict[str, int]:
-        """The bytes of its files by name; {} of one that there is not yet."""
+        """Returns the sizes of files in bytes by name; {} for a repository that does not exist."""
         ...
 
     def read(self, name: str) -> bytes:
-        """What a file holds."""
+        """Returns the content of a file."""
         ...
 
     def write(self, contents: Mapping[str, bytes], message: str) -> None:
-        """Puts files in the place of those of the same names."""
+        """Writes files, replacing those of the same names; `message` describes the change."""
         ...
 
 
 class FolderRepository:
-    """A folder in the place of a repository.
+    """Local folder as a repository.
 
     Raises:
-        UserError: a revision is asked for, which a folder does not have.
+        UserError: `revision` is given; a folder has no revisions.
     """
 
     def __init__(self, folder: Path, revision: str | None = None) -> None:
@@ -63,7 +63,7 @@ class FolderRepository:
         """See `Repository.read`.
 
         Raises:
-            UserError: it cannot be read.
+            UserError: the file cannot be read.
         """
         try:
             return files.plain(self.folder / name).read_bytes()
@@ -71,7 +71,7 @@ class FolderRepository:
             raise UserError(f"repo: cannot read {self.folder / name} ({error.strerror})") from None
 
     def write(self, contents: Mapping[str, bytes], message: str) -> None:
-        """See `Repository.write`; the message is not kept.
+        """See `Repository.write`; `message` is ignored.
 
         Raises:
             UserError: the folder cannot be written.
@@ -81,12 +81,12 @@ class FolderRepository:
 
 
 class HubRepository:
-    """A repository of models on the hub; `name` is OWNER/NAME.
+    """Model repository on the Hugging Face hub; `name` is OWNER/NAME.
 
-    Credentials are those that huggingface_hub finds by itself (`hf auth login`, HF_TOKEN).
+    huggingface_hub looks up the credentials (`hf auth login`, HF_TOKEN).
 
     Raises:
-        UserError: huggingface_hub is not installed; says how it is.
+        UserError: huggingface_hub is not installed; the message says how to install it.
     """
 
     def __init__(self, name: str, revision: str | None = None, private: bool = False) -> None:
@@ -104,7 +104,7 @@ class HubRepository:
         """See `Repository.sizes`.
 
         Raises:
-            UserError: the hub does not give it; in its own words.
+            UserError: the request fails; the message is the hub's.
         """
         try:
             found = self._api.model_info(self.name, revision=self.revision, files_metadata=True)
@@ -116,10 +116,10 @@ class HubRepository:
         return {file.rfilename: file.size or 0 for file in found.siblings}
 
     def read(self, name: str) -> bytes:
-        """See `Repository.read`; of the commit that `sizes` has seen.
+        """See `Repository.read`; reads the commit that the last call of `sizes` found.
 
         Raises:
-            UserError: the hub does not give it; in its own words.
+            UserError: the request fails; the message is the hub's.
         """
         try:
             path = self._api.hf_hub_download(self.name, name, revision=self._seen)
@@ -128,10 +128,10 @@ class HubRepository:
             raise self._failed(error) from error
 
     def write(self, contents: Mapping[str, bytes], message: str) -> None:
-        """See `Repository.write`: one commit; makes the repository if there is none.
+        """See `Repository.write`; writes one commit, and creates the repository if necessary.
 
         Raises:
-            UserError: the hub does not take it; in its own words.
+            UserError: the request fails; the message is the hub's.
         """
         operations = [self._add(name, content) for name, content in contents.items()]
         try:
@@ -144,21 +144,21 @@ class HubRepository:
         self.state = f"{self.name} at {done.oid}"
 
     def _failed(self, error: Exception) -> UserError:
-        # Somebody else's package: it raises its own errors, those of the network, and others.
+        # huggingface_hub raises errors of its own, of the network, and others.
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         return UserError(f"repo: {self.name}: {lines[0] if lines else type(error).__name__}")
 
 
 def open_repository(repo: str, revision: str | None = None, private: bool = False) -> Repository:
-    """The repository that is meant.
+    """Opens a repository.
 
     Args:
         repo: OWNER/NAME on the hub; or a folder: file://PATH, or a path that begins with /, . or ~
-        revision: branch, tag or commit; None: the main branch
-        private: whether nobody else may see a repository that is made
+        revision: branch, tag or commit; None for the main branch
+        private: whether a repository that is created is private
 
     Raises:
-        UserError: it reads like none of these, or needs what is not installed.
+        UserError: `repo` has another form, or huggingface_hub is not installed.
     """
     path = repo.removeprefix("file://")
     if path != repo or path.startswith(("/", ".", "~")):
@@ -170,18 +170,18 @@ def open_repository(repo: str, revision: str | None = None, private: bool = Fals
 
 
 def push(what: str, repository: Repository) -> list[str]:
-    """Puts shipped policies into a repository, beside those that it has.
+    """Uploads shipped policies to a repository and keeps the others in it.
 
     Args:
-        what: a skill, for the policy that comes with tpsrl, or "pretrained" for all of these; a
-            folder of shipped policies, or a file
-        repository: where to
+        what: name of a skill, for the policy that comes with tpsrl; "pretrained" for all of those;
+            a folder of shipped policies, or a file
+        repository: destination
 
     Returns:
-        The skills.
+        The skills whose policies were uploaded.
 
     Raises:
-        UserError: there is no such policy, it is not valid, or it cannot be put there.
+        UserError: the policy is missing or invalid, or the upload fails.
     """
     contents: dict[str, bytes] = {}
     cards: dict[str, Card] = {}
@@ -193,20 +193,27 @@ def push(what: str, repository: Repository) -> list[str]:
     for skill, size in _held(repository).items():
         if skill not in cards:
             cards[skill] = _fetched(repository, skill, size)[1]
-    # The page that tells of them comes last.
+    # The README describes the policies, so it is written last.
     contents[README] = page({name: cards[name] for name in sorted(cards)}).encode()
     repository.write(contents, f"Policies for {', '.join(skills)}")
     return skills
 
 
 def pull(repository: Repository, folder: Path, skill: str = "", replace: bool = True) -> list[Path]:
-    """Gets shipped policies, all or that of one skill, with their cards; the files.
+    """Downloads shipped policies with their cards, and checks all before writing any.
 
-    All are checked before the first is written. With `replace` they take the place of others.
+    Args:
+        repository: source
+        folder: destination
+        skill: skill whose policy to download; "" for all
+        replace: whether to overwrite other policies of the same skills
+
+    Returns:
+        Paths of the policies.
 
     Raises:
-        UserError: the repository has none, one is not valid, the folder cannot be written, or has
-            another policy of a skill.
+        UserError: the repository has no such policy, a policy is invalid, or the folder cannot be
+            written or, without `replace`, has another policy for a skill.
     """
     held = _held(repository)
     if not held:
@@ -228,7 +235,7 @@ def pull(repository: Repository, folder: Path, skill: str = "", replace: bool = 
 
 
 def page(cards: Mapping[str, Card]) -> str:
-    """The README.md of a repository: the front matter that the hub reads, and all cards."""
+    """Formats the README.md of a repository: the front matter that the hub reads, and all cards."""
     licences = {card.licence for card in cards.values()}
     licence = "mit" if licences == {"MIT"} else "other"
     tags = ["tpsrl", "robotics", "reinforcement-learning", "embodied-ai", *cards]
@@ -238,7 +245,7 @@ def page(cards: Mapping[str, Card]) -> str:
 
 
 def _sources(what: str) -> dict[str, Path]:
-    """The files of the policies that are meant, by skill."""
+    """Returns the files to upload by skill; see `push` for `what`."""
     if what in registry.names():
         return {what: pretrained.find(what)}
     path = pretrained.FOLDER if what == pretrained.WORD else files.user_path(what, "agent")
@@ -254,14 +261,14 @@ def _sources(what: str) -> dict[str, Path]:
 
 
 def _held(repository: Repository) -> dict[str, int]:
-    """The skills that a repository has a policy for, and the bytes of each."""
+    """Returns the size in bytes of each policy in a repository, by skill."""
     there = repository.sizes()
     files_of = {name: pretrained.file_name(name) for name in registry.names()}
     return {name: there[file] for name, file in files_of.items() if file in there}
 
 
 def _fetched(repository: Repository, skill: str, size: int) -> tuple[bytes, Card]:
-    """A policy of a repository, checked, and its card."""
+    """Downloads and checks a policy; returns its content and its card."""
     name = pretrained.file_name(skill)
     shipped.check_size(size, name, "repo")
     content = repository.read(name)
@@ -272,7 +279,7 @@ def _fetched(repository: Repository, skill: str, size: int) -> tuple[bytes, Card
 
 
 def _check_same(path: Path, content: bytes) -> None:
-    """Refuses to replace another file, which may be an export of one's own."""
+    """Raises an error if a file with other content exists: it may be the user's own export."""
     if path.is_file() and path.read_bytes() != content:
         raise UserError(
             f"out: {path} is another file than that of the repository; choose another out, or "

@@ -1,4 +1,4 @@
-"""Policies that act one after the other, as one policy for a skill that takes all of them."""
+"""Policies that run several policies one after the other, for a skill composed of others."""
 
 import abc
 import dataclasses
@@ -16,15 +16,16 @@ from tpsrl.world.state import JOINTS, WorldState
 
 
 def done_anyhow(world: WorldState) -> bool:
-    """What a part is for has come about, whatever the world is like."""
+    """Returns True for every world: the default `Part.done`."""
     return True
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Part:
-    """A skill's policy, and what it is about once its turn has come.
+    """Policy of one skill in a sequence.
 
-    `done` says, when the policy has stopped in a world of batch one, whether to go on.
+    `goal` returns its goal from the world of batch one in which the part begins. `done` returns,
+    for the world in which the policy has stopped, whether to continue with the next part.
     """
 
     spec: SkillSpec
@@ -34,17 +35,17 @@ class Part:
 
 
 class InTurn(abc.ABC):
-    """Base of policies that are made of parts, each of which acts until it calls stop.
+    """Base of policies composed of parts, each of which acts until it calls stop.
 
-    Every part may do what its own skill may. The stop of the last one, or of one that has not done
-    what it is for, is the stop of the whole. Parts that look at depth cannot be had.
+    The action mask is that of the current part's skill. The whole policy stops when the last part
+    stops, or when a part stops and its `done` is False. Parts that need depth are not supported.
     """
 
     depth_size: tuple[int, int] | None = None
 
     @abc.abstractmethod
     def parts(self, episode: Episode, goal: SkillGoal, world: WorldState) -> Sequence[Part]:
-        """The parts of a run that begins in a world of batch one."""
+        """Returns the parts of a run that begins in a world of batch one."""
 
     def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
         """See `skills.core.interface.SkillPolicy.begin`."""
@@ -80,7 +81,7 @@ class InTurn(abc.ABC):
         return action
 
     def diagnosis(self) -> dict[str, Any]:
-        """The part that acted last ("acting", "" for none), and what it says."""
+        """Returns the current part's skill ("acting", "" for none) and that part's diagnosis."""
         if self._at >= len(self._parts):
             return {"acting": ""}
         part = self._parts[self._at]
@@ -88,12 +89,12 @@ class InTurn(abc.ABC):
 
 
 class GoThere(InTurn):
-    """Goes to where a skill has to act by the policies of others, then acts.
+    """Policy that navigates to the place of a skill by other skills' policies, then runs the skill.
 
     Args:
-        ways: skills that go there, with who acts for them
-        spec: the skill that acts there
-        policy: who acts for it
+        ways: navigation skills with their policies, run in this order
+        spec: skill to run at the destination
+        policy: policy of that skill
     """
 
     def __init__(
@@ -111,13 +112,13 @@ class GoThere(InTurn):
 
 
 def _way_to(goal: SkillGoal, spec: SkillSpec, world: WorldState) -> SkillGoal:
-    """A skill's goal where it is to go to what another skill's is about."""
+    """Returns the goal of the navigation skill `spec` that leads to another skill's `goal`."""
     assert spec.goal_of is not None
     return spec.goal_of([referent_of(goal, world)])
 
 
 def referent_of(goal: SkillGoal, world: WorldState) -> Referent:
-    """What a goal is about, as a planner names it: the handle, where to place, or the object."""
+    """Returns the argument of a planner's action for a goal: handle, place or object."""
     if goal.marker:
         where = world.marker_pos[0, JOINTS.index(goal.marker)]
         kind, index = "handle", -1

@@ -1,4 +1,4 @@
-"""Policies that were trained, as the executor and the environments use them."""
+"""Trained policies, for the executor and the environments."""
 
 import functools
 import hashlib
@@ -25,24 +25,24 @@ from tpsrl.world.state import WorldState
 
 
 class LearnedPolicy(Perceiving):
-    """Acts by a checkpoint's network; a skill is begun with an empty memory.
+    """Policy of a checkpoint's network, with an empty memory at the start of a skill.
 
-    Draws actions as in training, from a generator that episode and step seed, so that it does the
-    same again; without `sample` it takes the mean of their distribution, which was not trained: the
-    mean of a stop may stay under the threshold for ever while one draw in three is above it. The
-    checkpoint says which, under "sample" of its note on deployment; one that does not is drawn by.
+    With `sample`, actions are sampled as in training, reproducibly, from a generator seeded by
+    episode and step. Otherwise the policy takes the mean of the distribution, which was not
+    trained: the mean of stop may stay below the threshold in all steps while every third sample is
+    above it. The default is "sample" in the checkpoint's note on deployment, or else True.
 
-    What it senses is measured by the skill's default thresholds, by which it was trained, whatever
-    the protocol that judges it.
+    Observations use the skill's default thresholds, as in training, whatever the protocol of the
+    evaluation.
 
     Args:
-        skill: that it is to act for
-        path: as `find` takes it
-        sample: whether to draw actions; None: as the checkpoint says
+        skill: name of the skill
+        path: see `find`
+        sample: whether to sample actions; None for the checkpoint's setting
 
     Raises:
-        UserError: there is no such file, or it is not a checkpoint of this skill; names the skill
-            and the command that trains it.
+        UserError: the file is missing, or is not a checkpoint of this skill; the message names the
+            skill and the command that trains it.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class LearnedPolicy(Perceiving):
 
     @property
     def sees_laser(self) -> bool:
-        """Whether it looks at the base's laser."""
+        """Whether the policy observes the base's laser."""
         return any(self._network.inputs.rays)
 
     def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
@@ -71,8 +71,8 @@ class LearnedPolicy(Perceiving):
         """See `skills.core.interface.SkillPolicy.act`.
 
         Raises:
-            UserError: the network looks at depth, and there is none of its size, or it is shown
-                what the engine measures, and there is nothing.
+            UserError: the network needs depth, and `depth` is missing or has another size; or it
+                needs measurements of the engine, and `measured` is missing.
         """
         result = self._actor.act(self._perception.observe(world, depth, measured))[0]
         self._perception.acted(result, self._network.mask, world)
@@ -81,14 +81,18 @@ class LearnedPolicy(Perceiving):
         return result
 
     def diagnosis(self) -> dict[str, Any]:
-        """Always {}: a network does not say why it fails."""
+        """Returns {}: a network gives no reasons for its failure."""
         return {}
 
 
 class NetworkActor:
-    """Acts by a network in n homes at once, from observations; has their memory.
+    """Runs a network in n homes at once, with the memory of each.
 
-    `sample` is whether actions are drawn, by a generator with `seed`.
+    Args:
+        network: the network
+        sample: whether to sample actions
+        num_envs: number n of homes
+        seed: seed of the random generator
     """
 
     def __init__(self, network: "Network", sample: bool, num_envs: int, seed: int) -> None:
@@ -100,11 +104,11 @@ class NetworkActor:
         self._generator = torch.Generator().manual_seed(seed)
 
     def begin(self, homes: np.ndarray) -> None:
-        """An episode begins in the homes of a mask (n,) bool, with the next observation."""
+        """Starts an episode with the next observation in the homes of a mask (n,) bool."""
         self._start |= torch.from_numpy(homes)
 
     def act(self, seen: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Actions (n, 11) float64 in [-1, 1] for the observations (n, ...) of this step."""
+        """Returns actions (n, 11) float64 in [-1, 1] for the observations (n, ...) of a step."""
         policy, start = self._network.policy, self._start
         now = {name: torch.from_numpy(value) for name, value in seen.items()}
         shown = now
@@ -123,23 +127,22 @@ class NetworkActor:
 
 
 def _of_each(choose: torch.Tensor, first: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """Rows (n, ...) of the first where it is chosen (n,) bool, else of the other."""
+    """Returns the rows (n, ...) of `first` where `choose` (n,) is True, else those of `other`."""
     return torch.where(choose.view(-1, *[1] * (first.dim() - 1)), first, other)
 
 
 def find(skill: str, path: str | os.PathLike[str], field: str = "") -> Path:
-    """The file that a path means.
-
-    It is that file itself, the best checkpoint of a training's folder, or the skill's policy in a
-    folder of shipped ones; the word "pretrained" means the folder that comes with tpsrl.
+    """Returns the checkpoint file that a path refers to.
 
     Args:
-        skill: that it acts for
-        path: of the file or folder
-        field: where the path was named; "" for `skills.SKILL`
+        skill: name of the skill
+        path: a file, the folder of a training (for its best checkpoint), a folder of shipped
+            policies, or "pretrained" for the folder that comes with tpsrl
+        field: setting that named the path, for error messages; "" for `skills.SKILL`
 
     Raises:
-        UserError: there is none; names the field, and the command that trains it or what there is.
+        UserError: the file is missing; the message names the field, and the command that trains a
+            policy or the policies that exist.
     """
     if path == pretrained.WORD:
         return pretrained.find(skill)
@@ -157,10 +160,14 @@ def find(skill: str, path: str | os.PathLike[str], field: str = "") -> Path:
 
 
 def load(skill: str, path: str | os.PathLike[str]) -> "Network":
-    """The network of a skill that a path means, see `find`; the same one while the file is.
+    """Loads the network of a skill, cached while the file does not change.
+
+    Args:
+        skill: name of the skill
+        path: see `find`
 
     Raises:
-        UserError: there is no such file, or it is not a checkpoint of this skill.
+        UserError: the file is missing, or is not a checkpoint of this skill.
     """
     where = find(skill, path)
     network = _load(where, where.stat().st_mtime_ns, f"skills.{skill}")
@@ -173,11 +180,11 @@ def load(skill: str, path: str | os.PathLike[str]) -> "Network":
 
 
 def about(skill: str, path: str | os.PathLike[str]) -> dict[str, Any]:
-    """What reports say of a learned policy.
+    """Returns the entries about a learned policy for reports.
 
-    Its file (`checkpoint`), the steps it was trained for (`trained_steps`), whether it draws its
-    actions (`sample`), which of its sensors no robot has (`privileged`), and a digest of how it
-    acts (`policy`), which half precision does not change.
+    These are its path (`checkpoint`), the number of steps trained (`trained_steps`), whether it
+    samples actions (`sample`), its privileged sensors (`privileged`), and a digest of its behaviour
+    (`policy`), which half precision does not change.
     """
     network = load(skill, path)
     return {
@@ -190,18 +197,20 @@ def about(skill: str, path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _seed(episode: Episode, world: WorldState) -> int:
-    """What a run of the skill is drawn by: another one in every episode, and at every step."""
+    """Returns the seed of a run of the skill, which depends on the episode and the first step."""
     text = f"{episode.id} {int(world.step[0])}"
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "little")
 
 
 class Network:
-    """What a checkpoint of a skill holds: the policy, and how to act by it.
+    """Policy and deployment of a checkpoint.
 
-    `field` is where the file was named.
+    Args:
+        path: file of the checkpoint
+        field: setting that named the file, for error messages
 
     Raises:
-        UserError: the file is none, or does not say how to act by it.
+        UserError: the file is not a checkpoint of a policy, or has no valid note on deployment.
     """
 
     def __init__(self, path: Path, field: str = "checkpoint") -> None:
@@ -215,16 +224,16 @@ class Network:
 
     @property
     def deploy(self) -> dict[str, Any]:
-        """How to act by it, as JSON types; what else the note on deployment has is left out."""
+        """Deployment as JSON types, without other entries of the checkpoint's note."""
         return self._deployment.to_json()
 
     @functools.cached_property
     def digest(self) -> str:
-        """The same for two that act alike but for half precision."""
+        """Digest of the policy's behaviour, equal for full and half precision."""
         return halving.digest(self.policy, self.deploy)
 
 
 @functools.lru_cache(maxsize=16)
 def _load(path: Path, changed_ns: int, field: str) -> Network:
-    """The network of a file; a policy is made for every episode, the network once."""
+    """Loads the network of a file, once for all policies that are created from it."""
     return Network(path, field)

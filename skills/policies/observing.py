@@ -1,4 +1,4 @@
-"""A trained policy that acts by the observations of gymnasium environments."""
+"""Trained policy for the observations of gymnasium environments."""
 
 import os
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from tpsrl.rl.envs.vec_env import Observation
 
 
 class ObservationPolicy:
-    """Acts for a skill in environments that show what it was trained on; numpy in, numpy out.
+    """Trained policy of a skill for environments with the same observations as in training.
 
         policy = ObservationPolicy("pick", "pretrained")
         env = gymnasium.make("tpsrl/Pick-v0", **policy.keywords)
@@ -21,16 +21,16 @@ class ObservationPolicy:
         policy.reset(seed=0)
         action = policy.act(observation)
 
-    It has the memory of the network and the observation before, for one that acts with delay. What
-    it does in an episode is the same for the same seed of `reset`.
+    Observations and actions are numpy arrays. The policy keeps the memory of the network, and the
+    previous observation if it acts with delay. Its actions are reproducible by the seed of `reset`.
 
     Args:
         skill: name of the skill
-        path: as `skills.policies.learned.find` takes it: a training, a file, or "pretrained"
-        sample: whether to draw actions; None: as the checkpoint says
+        path: folder of a training, file, or "pretrained"; see `skills.policies.learned.find`
+        sample: whether to sample actions; None for the checkpoint's setting
 
     Raises:
-        UserError: there is no such file, or it is not a checkpoint of this skill.
+        UserError: the file is missing, or is not a checkpoint of this skill.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class ObservationPolicy:
 
     @property
     def keywords(self) -> dict[str, Any]:
-        """What `gymnasium.make` has to be told so that the environment shows what it looks at."""
+        """Keyword arguments of `gymnasium.make` that give the observations the policy needs."""
         inputs = self.inputs
         return {
             "sensors": inputs.sensors,
@@ -52,7 +52,7 @@ class ObservationPolicy:
         }
 
     def reset(self, seed: int = 0) -> None:
-        """Episodes begin, of as many homes as the next observation has."""
+        """Starts episodes in all homes; the next observation determines their number."""
         self._seed = seed
         self._actor: NetworkActor | None = None
         self._count = 0
@@ -60,18 +60,18 @@ class ObservationPolicy:
     def act(
         self, observation: Mapping[str, np.ndarray], episode_start: np.ndarray | None = None
     ) -> np.ndarray:
-        """The action (11,) float32 in [-1, 1] for an observation, (n, 11) for those of n homes.
+        """Computes the action (11,) float32 in [-1, 1] for an observation, or (n, 11) for n homes.
 
         Args:
-            observation: "state" (k,), "depth" (height, width) or (1, height, width), "map" and
-                other pictures as far as the policy looks at them, each with an axis of n homes
-                before these or none; other entries are left alone
-            episode_start: (n,) bool, of which homes this is the first observation of an episode;
-                None: of those that `reset` began
+            observation: "state" (k,), and if the policy needs them "depth" (height, width) or
+                (1, height, width), "map" and other pictures; all with a leading axis of n homes, or
+                all without; other entries are ignored
+            episode_start: (n,) bool, homes for which this is the first observation of an episode;
+                None if no episode started since `reset`
 
         Raises:
-            UserError: an entry is missing, of another shape or not finite, or there are more or
-                fewer homes than before.
+            UserError: an entry is missing, has another shape or is not finite, or the number of
+                homes has changed.
         """
         seen, single = self._checked(observation)
         count = len(seen["state"])
@@ -89,7 +89,7 @@ class ObservationPolicy:
         return action[0] if single else action
 
     def _checked(self, observation: Mapping[str, np.ndarray]) -> tuple[Observation, bool]:
-        """Copies (n, ...) of the entries that are looked at, and whether they are of one home."""
+        """Returns copies (n, ...) of the needed entries, and whether they had no axis of homes."""
         if not isinstance(observation, Mapping):
             raise UserError(f"observation: must be a dictionary of arrays, got {observation!r}")
         shapes = self.inputs.shapes()

@@ -1,16 +1,16 @@
-"""Policies of a user's own: a class in a Python file acts for a skill.
+"""User-defined policies: a class in a Python file acts for a skill.
 
     class MyPick:
         sensors = "fetch"    # as in `sensors=` of a training, or names of sensors
         depth = (64, 64)     # height and width of the head camera's depth; None: no camera
-        cameras = None       # or pictures in the place of depth: "head_depth:64,hand_rgb:32"
+        cameras = None       # or pictures instead of depth: "head_depth:64,hand_rgb:32"
 
         def __init__(self): ...
         def reset(self): ...
         def act(self, observation): ...   # the action (11,) in [-1, 1]
 
-`observation` is that of the skill's Gymnasium environment with the same sensors: "state" (k,)
-float32 and, with a camera, "depth" (height, width) float32 in 0 to 1, and other pictures by their
+`observation` is that of the skill's gymnasium environment with the same sensors: "state" (k,)
+float32, and with cameras "depth" (height, width) float32 in [0, 1] and other pictures by their
 names.
 """
 
@@ -39,20 +39,21 @@ _METHODS = ("reset", "act")
 
 
 def is_own(path: str) -> bool:
-    """Whether a path means a class: FILE.py:CLASS or MODULE:CLASS."""
+    """Returns whether a path refers to a class: FILE.py:CLASS or MODULE:CLASS."""
     return _NAMED.fullmatch(path) is not None
 
 
 class OwnPolicy(Perceiving):
-    """Acts for a skill by a class of the user's own, of which every run has a new object.
+    """Policy of a skill by a user's class, instantiated once for each `OwnPolicy`.
 
     Args:
         skill: name of the skill
         path: FILE.py:CLASS or MODULE:CLASS
-        field: where the path was named; "" for `skills.SKILL`
+        field: setting that named the path, for error messages; "" for `skills.SKILL`
 
     Raises:
-        UserError: there is no such class, or it lacks a method, or names unknown sensors.
+        UserError: the class is missing, lacks a method, cannot be instantiated, or names unknown
+            sensors.
     """
 
     def __init__(self, skill: str, path: str, field: str = "") -> None:
@@ -76,7 +77,7 @@ class OwnPolicy(Perceiving):
         """See `skills.core.interface.SkillPolicy.act`.
 
         Raises:
-            UserError: the class raises an error, or returns something that is not an action.
+            UserError: the user's method raises an error, or does not return an action.
         """
         shown = self._perception.observe(world, depth, measured)
         returned = self._call("act", {name: value[0] for name, value in shown.items()})
@@ -95,7 +96,7 @@ class OwnPolicy(Perceiving):
         return action
 
     def diagnosis(self) -> dict[str, Any]:
-        """What its method `diagnosis` says, if it has one."""
+        """Returns the result of the class's method `diagnosis`, {} without one."""
         return dict(self._call("diagnosis")) if hasattr(self._policy, "diagnosis") else {}
 
     def _made(self) -> Any:
@@ -115,7 +116,10 @@ class OwnPolicy(Perceiving):
 
 
 def about(skill: str, path: str) -> dict[str, Any]:
-    """What reports say of it, as `skills.policies.learned.about`; `policy` is of its file."""
+    """Returns the entries about the policy for reports, as `skills.policies.learned.about`.
+
+    `policy` is a digest of the file.
+    """
     found = _load(path, f"skills.{skill}")
     text = file_of(skill, path).read_bytes()
     return {
@@ -128,7 +132,7 @@ def about(skill: str, path: str) -> dict[str, Any]:
 
 
 def file_of(skill: str, path: str) -> Path:
-    """The file that the class is in."""
+    """Returns the file that defines the class."""
     return Path(inspect.getfile(_load(path, f"skills.{skill}")))
 
 
@@ -147,7 +151,7 @@ def _load(path: str, field: str) -> type:
 
 
 def _inputs(found: type, skill: str, field: str) -> PolicyInputs:
-    """What a class asks to be shown; without a word on sensors those of a training."""
+    """Returns the inputs that a class declares; by default those of a training."""
     asked = getattr(found, "sensors", None)
     cameras = getattr(found, "cameras", None)
     with renamed("sensors", f"{field}: sensors"), renamed("cameras", f"{field}: cameras"):

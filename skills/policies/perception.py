@@ -1,4 +1,4 @@
-"""What a policy is shown in a plan or alone: the observations of its training environment."""
+"""Observations of a policy in plans and evaluations, equal to those of its training."""
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from tpsrl.world.state import WorldState
 
 
 class Perception:
-    """Observations of one home, by the skill's default thresholds, whatever protocol judges."""
+    """Observations of one home, with the skill's default thresholds under every protocol."""
 
     def __init__(self, inputs: PolicyInputs) -> None:
         spec = registry.get(inputs.skill)
@@ -29,11 +29,11 @@ class Perception:
 
     @property
     def asks_engine(self) -> bool:
-        """Whether `observe` needs readings of the engine, see `skills.core.interface`."""
+        """Whether `observe` needs measurements of the engine; see `skills.core.interface`."""
         return self._maps.asks_engine or bool(self.inputs.cameras)
 
     def measure(self, simulator: Simulator, env_id: int) -> sensors.Readings:
-        """What the engine measures for `observe`."""
+        """Returns the measurements of the engine for `observe`."""
         readings = sensors.Readings()
         if self.inputs.cameras:
             readings.pictures = simulator.look([env_id], dict(self.inputs.cameras))
@@ -42,7 +42,7 @@ class Perception:
     def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
         """Starts a run of the skill from a world state of batch one."""
         self._task = task.begin(self.skill, Goals.of([goal]), world, self._thresholds)
-        self._done: np.ndarray | None = None  # (1, 11) the action of the step before
+        self._done: np.ndarray | None = None  # (1, 11) action of the previous step
         self._maps.begin([0], [episode], self._task, world)
         if self._heights is not None:
             self._heights.begin([0])
@@ -53,11 +53,15 @@ class Perception:
         depth: np.ndarray | None = None,
         measured: sensors.Readings | None = None,
     ) -> dict[str, np.ndarray]:
-        """The observation (1, ...) by name: "state", and pictures and the map where they are shown.
+        """Returns the observation (1, ...) by name: "state", and pictures and height map if used.
+
+        Args:
+            world: state of the home, batch of one
+            depth: (height, width) of the head camera, None if not used
+            measured: result of `measure`, None if not `asks_engine`
 
         Raises:
-            UserError: there is no depth of the size that the policy is shown, or no reading of the
-                engine.
+            UserError: `depth` is missing or has another size, or `measured` is missing.
         """
         self._advance(world)
         measures = self.skill.measure(MeasureContext(self._task, world, self._thresholds))
@@ -81,12 +85,12 @@ class Perception:
         return shown
 
     def acted(self, action: np.ndarray, mask: np.ndarray, world: WorldState) -> None:
-        """Notes the action (11,) that is taken now, of which `mask` (11,) has an effect."""
+        """Records the action (11,) of this step, with the action mask (11,) and the world."""
         held, joint = world.held, world.held_joint
         self._done = task.masked(action[None], mask, held, joint, self.skill.grip)
 
     def _advance(self, world: WorldState) -> None:
-        """Has the task remember the step that led to a world, as in training."""
+        """Updates the task's state by the step that led to a world, as in training."""
         if self._done is not None:
             path = self._maps.drive([0], world)
             self._task, _, _ = task.step(
@@ -95,7 +99,7 @@ class Perception:
 
 
 class Perceiving:
-    """What a policy that is shown observations has of `skills.core.interface.SkillPolicy`."""
+    """Base of a `skills.core.interface.SkillPolicy` that acts on observations."""
 
     _perception: Perception
 
@@ -106,14 +110,14 @@ class Perceiving:
 
     @property
     def pictures(self) -> tuple[str, ...]:
-        """The pictures that it looks at beside head depth, by name."""
+        """Names of the pictures that the policy observes beside head depth."""
         return tuple(name for name, _ in self._perception.inputs.cameras)
 
     @property
     def asks_engine(self) -> bool:
-        """Whether `act` is to be given readings of the engine, see `skills.core.interface`."""
+        """Whether `act` needs measurements of the engine; see `skills.core.interface`."""
         return self._perception.asks_engine
 
     def measure(self, simulator: Simulator, env_id: int) -> sensors.Readings:
-        """What the engine measures for `act`."""
+        """Returns the measurements of the engine for `act`."""
         return self._perception.measure(simulator, env_id)

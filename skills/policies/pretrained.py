@@ -1,7 +1,7 @@
-"""The policies that come with tpsrl: one file a skill in `skills/pretrained`, for some skills.
+"""Policies that come with tpsrl: files in `skills/pretrained`, one for each of some skills.
 
-`agent=pretrained` and `skills.SKILL=pretrained` act by them. Imports no torch, so that settings can
-ask which there are.
+`agent=pretrained` and `skills.SKILL=pretrained` refer to them. The module does not import torch, so
+that settings can list the policies fast.
 """
 
 from pathlib import Path
@@ -10,16 +10,16 @@ from skills import registry
 from tpsrl.errors import UserError
 
 FOLDER = Path(__file__).parents[1] / "pretrained"
-WORD = "pretrained"  # in the place of a path
+WORD = "pretrained"  # instead of a path
 
 
 def file_name(skill: str, teacher: bool = False) -> str:
-    """The name of the file of a skill's shipped policy, or of its teacher."""
+    """Returns the file name of a skill's shipped policy, or of its teacher."""
     return f"{_stem(skill, teacher)}.safetensors"
 
 
 def card_name(skill: str, teacher: bool = False) -> str:
-    """The name of the model card beside it."""
+    """Returns the file name of the model card of a skill's shipped policy, or of its teacher."""
     return f"{_stem(skill, teacher)}.md"
 
 
@@ -28,16 +28,16 @@ def _stem(skill: str, teacher: bool) -> str:
 
 
 def names(folder: Path | None = None) -> tuple[str, ...]:
-    """The skills that have a shipped policy, with tpsrl or in another folder."""
+    """Returns the skills that have a shipped policy, in `folder` or with tpsrl."""
     where = folder or FOLDER
     return tuple(name for name in registry.names() if (where / file_name(name)).is_file())
 
 
 def find(skill: str) -> Path:
-    """The file of a skill's policy that comes with tpsrl.
+    """Returns the file of a skill's policy that comes with tpsrl.
 
     Raises:
-        UserError: it comes without one; names the skill, and those that have one.
+        UserError: there is none; the message names the skill, and the skills that have one.
     """
     path = FOLDER / file_name(skill)
     if not path.is_file():
@@ -46,10 +46,10 @@ def find(skill: str) -> Path:
 
 
 def find_teacher(skill: str) -> Path:
-    """The file of the teacher that comes with a skill: a policy of the true state.
+    """Returns the file of the teacher that comes with a skill: a policy of the true state.
 
     Raises:
-        UserError: the skill has none, or the file is not there.
+        UserError: the skill has no teacher, or its file is missing.
     """
     named = registry.get(skill).teacher
     if named is None:
@@ -57,12 +57,12 @@ def find_teacher(skill: str) -> Path:
             f"teacher: none comes with {skill}; `tpsrl train {skill} preset=teacher` makes one, "
             "teacher=DIR names it"
         )
-    path = FOLDER / named  # a whole path stays what it is
+    path = FOLDER / named  # An absolute path is not changed.
     if not path.is_file():
         raise UserError(f"teacher: that of {skill} is not there: {path}")
     return path
 
 
 def lacking(skill: str) -> str:
-    """Says that a skill has no shipped policy, and which have one."""
+    """Returns the message that a skill has no shipped policy, with the skills that have one."""
     return f"no policy for {skill} comes with tpsrl (there are: {', '.join(names()) or 'none'})"

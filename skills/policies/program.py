@@ -1,10 +1,10 @@
-"""A policy as a program that runs without tpsrl, and `SKILL.json`, which describes it.
+"""Export of a policy as a program that runs without tpsrl, with `SKILL.json`, its description.
 
 The program is `SKILL.pt2` of `torch.export`, or `SKILL.onnx` for ONNX runtimes.
 
-The program takes the observation of one home, the action before (1, 11), the memory (1, M) and
-whether an episode begins (1,), and returns mean and standard deviation of the action (1, 11) and
-the memory. It has the network and all that is done to observations before it.
+Inputs of the program are the observation of one home, the previous action (1, 11), the memory
+(1, M) and whether an episode begins (1,). Outputs are mean and standard deviation of the action
+(1, 11) and the new memory. The program contains the network and its preprocessing of observations.
 """
 
 import importlib.util
@@ -32,9 +32,10 @@ from tpsrl.world.fetch import HEAD_CAMERA_FAR_M
 FORMAT = "tpsrl-program/1"
 TORCH_EXPORT, ONNX = "torch_export", "onnx"
 _SUFFIX = {TORCH_EXPORT: ".pt2", ONNX: ".onnx"}
-_RESULTS = ("action_mean", "action_std", "next_memory")  # operations are called "mean"
+# Not "mean", which is the name of ONNX operations.
+_RESULTS = ("action_mean", "action_std", "next_memory")
 
-# Of each sensor's numbers; the others are metres.
+# Units of sensors that are not in metres alone.
 _UNITS = {
     "arm": "rad",
     "holding": "0 or 1",
@@ -69,17 +70,18 @@ def write(
     sample: bool | None = None,
     form: str = TORCH_EXPORT,
 ) -> Path:
-    """Writes program and description of a skill's policy into a folder; the program's path.
+    """Writes program and description of a skill's policy and returns the program's path.
 
     Args:
-        skill: that it acts for
-        path: as `skills.policies.learned.find` takes it
-        folder: where
-        sample: whether its actions are to be drawn; None: as the checkpoint says
+        skill: name of the skill
+        path: see `skills.policies.learned.find`
+        folder: destination
+        sample: whether the description says that actions are sampled; None for the checkpoint's
+            setting
         form: TORCH_EXPORT or ONNX
 
     Raises:
-        UserError: there is no such checkpoint, the folder cannot be written, or the packages for
+        UserError: the checkpoint is missing, the folder cannot be written, or the packages for
             ONNX are not installed.
     """
     network = learned.load(skill, path)
@@ -97,7 +99,7 @@ def write(
 
 
 def described(network: learned.Network, sample: bool) -> dict[str, Any]:
-    """What a program is shown and does, as JSON types."""
+    """Returns the description of a program's inputs and outputs, as JSON types."""
     inputs, policy = network.inputs, network.policy
     layout, own = inputs.layout(), set(inputs.privileged)
     sensors = [
@@ -138,7 +140,7 @@ def described(network: learned.Network, sample: bool) -> dict[str, Any]:
 
 
 class _Step(nn.Module):
-    """A policy's step, with tensors alone for arguments and results."""
+    """Step of a policy with tensors only as inputs and outputs, as `torch.export` needs them."""
 
     def __init__(self, policy: ActorCritic) -> None:
         super().__init__()
@@ -171,14 +173,14 @@ def _exported(network: learned.Network) -> Any:
 def _torch_export(network: learned.Network) -> bytes:
     made = io.BytesIO()
     with warnings.catch_warnings():
-        # Weights that share memory may cause issues elsewhere; these are on the CPU.
+        # torch warns of issues with weights that share memory; on the CPU there are none.
         warnings.filterwarnings("ignore", "No complete tensor found", UserWarning)
         torch.export.save(_exported(network), made)
     return made.getvalue()
 
 
 def _onnx(network: learned.Network) -> bytes:
-    """The program with inputs by the names of observations and of `_Step.forward`."""
+    """Exports to ONNX, with inputs named after the observations and `_Step.forward`."""
     for package in ("onnx", "onnxscript"):
         if importlib.util.find_spec(package) is None:
             raise UserError(
@@ -186,7 +188,7 @@ def _onnx(network: learned.Network) -> bytes:
             )
     names = [*network.inputs.shapes(), "previous_action", "memory", "is_first"]
     disabled = logging.root.manager.disable
-    logging.disable(logging.WARNING)  # such as that torchvision is not installed
+    logging.disable(logging.WARNING)  # Otherwise it warns of a missing torchvision, for example.
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)

@@ -1,7 +1,7 @@
-"""Files of shipped policies: made of checkpoints, written with their cards, and checked.
+"""Files of shipped policies: conversion from checkpoints, writing with model cards, checks.
 
-`SKILL.safetensors` is a checkpoint without what only training needs: weights in half precision, and
-in its note the card's facts; `SKILL.md` is the card as a page. Reading one runs no code.
+`SKILL.safetensors` is a checkpoint without the data that only training needs, with weights in half
+precision and the card in its note; `SKILL.md` is the card as a page. Reading a file runs no code.
 """
 
 import dataclasses
@@ -25,13 +25,13 @@ from tpsrl.runtime import files
 from tpsrl.world import action
 
 MOST_BYTES = 8_000_000
-_CARD = "card"  # in the note
+_CARD = "card"  # key in the note
 _BIAS = "policy.action_head.mean.bias"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ShippedPolicy:
-    """What a shipped file is made of; `digest` is that of `Network.digest`."""
+    """Contents of a shipped file: weights, note and card; `digest` as `Network.digest`."""
 
     tensors: Mapping[str, torch.Tensor]
     note: Mapping[str, Any]
@@ -46,20 +46,19 @@ def make(
     tolerance: float = 0.02,
     stop_shift: float = 0.0,
 ) -> ShippedPolicy:
-    """Halves a checkpoint, and makes sure that it still acts the same.
+    """Converts a checkpoint to half precision and checks that mean actions stay the same.
 
     Args:
-        skill: that it acts for
-        path: as `skills.policies.learned.find` takes it; the facts of one that is shipped already
-            are kept
-        sample: whether it draws its actions; None: as before
-        tolerance: by how much a mean action, of parts within [-1, 1], may differ at most
-        stop_shift: what is subtracted from stop before it is squashed, so that the policy stops
-            only when it is more certain
+        skill: name of the skill
+        path: see `skills.policies.learned.find`; the card of an already shipped policy is kept
+        sample: whether to sample actions; None for the checkpoint's setting
+        tolerance: maximum change of a mean action, whose parts are in [-1, 1]
+        stop_shift: amount to subtract from the mean of stop before squashing, so that the policy
+            stops only when it is more certain
 
     Raises:
-        UserError: there is no such checkpoint, its card is none, it acts otherwise in half
-            precision, or it cannot stop.
+        UserError: the checkpoint is missing, its card is invalid, half precision changes mean
+            actions by more than `tolerance`, or `stop_shift` is given for a skill without stop.
     """
     field = f"skills.{skill}"
     where, network = learned.find(skill, path), learned.load(skill, path)
@@ -71,7 +70,7 @@ def make(
         bias = whole.tensors[_BIAS].clone()
         bias[action.STOP] -= stop_shift
         whole = dataclasses.replace(whole, tensors=whole.tensors | {_BIAS: bias})
-        policy = checkpoints.load_policy(whole)  # the network is shared with whoever loads it next
+        policy = checkpoints.load_policy(whole)  # a copy: the network is cached
     tensors, note = halving.halved(whole)
     half = checkpoints.load_policy(Checkpoint(where, tensors, note, field))
     difference = halving.difference(policy, half)
@@ -105,18 +104,18 @@ def make(
 
 
 def _card(checkpoint: Checkpoint) -> Card:
-    """The card in a checkpoint.
+    """Returns the card in a checkpoint.
 
     Raises:
-        UserError: there is none that is valid.
+        UserError: the card is missing or invalid.
     """
     where = f"{checkpoint.field}: {checkpoint.path}: card"
     return Card.from_json(checkpoint.note.get(_CARD), where)
 
 
 def _kept(earlier: Card, facts: dict[str, Any], same: bool) -> Card:
-    """An earlier card with the facts of now; a policy that acts otherwise has not been measured."""
-    # What rounding did, it did the first time.
+    """Updates an earlier card with new facts, without success rates if the policy changed."""
+    # A policy already in half precision does not change again; the first difference counts.
     facts = facts | {"difference": max(earlier.difference, facts["difference"])}
     if not same:
         facts |= {"success": None, "blind": ()}
@@ -124,24 +123,24 @@ def _kept(earlier: Card, facts: dict[str, Any], same: bool) -> Card:
 
 
 def write(policy: ShippedPolicy, folder: Path, teacher: bool = False, replace: bool = True) -> Path:
-    """Writes file and card into a folder, and returns the file's path.
+    """Writes file and card to a folder and returns the file's path.
 
     Args:
-        policy: what to write
-        folder: where
-        teacher: under the names of the skill's teacher
-        replace: another policy that is there; False: refuse
+        policy: the policy
+        folder: destination
+        teacher: whether to use the file names of the skill's teacher
+        replace: whether to overwrite another policy
 
     Raises:
-        UserError: it is too large, the folder cannot be written, or another policy is there; then
-            nothing is written.
+        UserError: the file would be too large, the folder cannot be written, or another policy
+            exists and `replace` is False; the policy is then not written.
     """
     name = policy.card.skill
     path, beside = folder / pretrained.file_name(name, teacher), pretrained.card_name(name, teacher)
     files.check_replaceable(folder, (path.name, beside))
     if not replace:
         check_same(path, name, policy.digest)
-    # The file is not written without its card.
+    # Created before the file is written, so that an invalid card leaves no file.
     page = markdown(Card.from_json(policy.card.to_json()))
     note = {**policy.note, _CARD: policy.card.to_json()}
     try:
@@ -155,10 +154,10 @@ def write(policy: ShippedPolicy, folder: Path, teacher: bool = False, replace: b
 
 
 def check_same(path: Path, skill: str, digest: str) -> None:
-    """Refuses to replace a file of another policy, or of none; one of the same has another card.
+    """Checks that a file, if it exists, has the policy of a digest; its card may differ.
 
     Raises:
-        UserError: names the file, and how to replace it.
+        UserError: the file has another policy or none; the message says how to replace it.
     """
     if not path.is_file():
         return
@@ -174,16 +173,16 @@ def check_same(path: Path, skill: str, digest: str) -> None:
 
 
 def check(path: Path, skill: str, name: str = "", field: str = "checkpoint") -> Card:
-    """The card of a file that is a shipped policy of a skill.
+    """Checks that a file is a valid shipped policy of a skill and returns its card.
 
     Args:
-        path: of the file
-        skill: that it is to act for
-        name: what messages call the file, in the place of its path
-        field: where it was named
+        path: path of the file
+        skill: name of the skill
+        name: name of the file in error messages; "" for its path
+        field: setting that named the file, for error messages
 
     Raises:
-        UserError: it is not; says what is wrong.
+        UserError: the file is not valid; the message gives the reason.
     """
     called = name or str(path)
     try:
@@ -209,10 +208,15 @@ def check(path: Path, skill: str, name: str = "", field: str = "checkpoint") -> 
 
 
 def check_size(size: int, name: str, field: str = "checkpoint") -> None:
-    """Refuses a file of too many bytes; `field` is where it was named.
+    """Checks the size of a file.
+
+    Args:
+        size: size in bytes
+        name: name of the file, for the error message
+        field: setting that named the file, for the error message
 
     Raises:
-        UserError: it is too large; names it.
+        UserError: the file is larger than `MOST_BYTES`.
     """
     if size > MOST_BYTES:
         most = f"{MOST_BYTES / 1e6:.0f} MB"

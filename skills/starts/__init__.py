@@ -1,1 +1,1 @@
-"""Where episodes of skills start: what the start states of all skills are drawn with."""
+"""Start states of skills: distributions, banks, mixtures, recorded states."""

@@ -1,14 +1,14 @@
-"""Banks of exit states: the homes that skills left behind within plans, for others to start in.
+"""Banks of exit states: states in which skills ended within plans, to start other skills from.
 
-A bank is a folder with a folder for every skill, `navigate/` for what Navigate left behind, and in
-each of these
+A bank is a folder with one subfolder for each skill, such as `navigate/` for the exit states of
+Navigate. Each of these contains
 
-    index.json      what there is, and which run it is of
-    states.jsonl    one record a state: episode, stage, next skill, whether this one had succeeded
-    states_NNNN.npz the states (`tpsrl.sim.shards`), some hundred a file
+    index.json      contents, and the run that recorded them
+    states.jsonl    one record for each state: episode, stage, next skill, success of this skill
+    states_NNNN.npz the states (`tpsrl.sim.shards`), up to 256 in a file
 
-A state is read from its file when it is asked for, so a bank takes no memory in the processes that
-draw from it. The index is written last, and a bank appears whole or not at all.
+States are read from their files on access, so a bank takes no memory in the processes that draw
+from it. The index is written last, so an unfinished bank is not readable.
 """
 
 import collections
@@ -36,20 +36,20 @@ from tpsrl.world.slots import CAPACITIES
 Only = Literal["all", "succeeded", "failed"]
 ONLY: tuple[Only, ...] = ("all", "succeeded", "failed")
 INDEX, STATES = "index.json", "states.jsonl"
-ALONG = "along"  # the folder of states within runs
+ALONG = "along"  # subfolder of states within runs
 FORMAT = 1
 
-_MEMORY = "memory."  # of the names of a task's arrays
-_SHARD = 256  # states of a file
-_OPEN = 8  # files that a bank keeps open
+_MEMORY = "memory."  # prefix of the names of a task's arrays
+_SHARD = 256  # states in a file
+_OPEN = 8  # maximum number of files that a bank keeps open
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ExitState:
-    """The home as one skill of a plan left it, after the reset of the arm, to the next that ran.
+    """Exit state of a skill within a plan, after the reset of the arm, before the next skill.
 
-    `stage` and `next_stage` are the names of the two steps of the plan, `succeeded` is whether the
-    skill had by its own conditions; `goal` is what the next skill is to do.
+    `stage` and `next_stage` are the names of the two steps of the plan. `succeeded` is whether the
+    skill succeeded by its own conditions. `goal` is the goal of the next skill.
     """
 
     skill: str
@@ -61,7 +61,7 @@ class ExitState:
     snapshot: Snapshot
 
     def note(self) -> dict[str, Any]:
-        """All but the snapshot, as JSON types."""
+        """Returns all fields but the snapshot, as JSON types."""
         return {
             "episode": self.snapshot.episode.id,
             "skill": self.skill,
@@ -75,10 +75,10 @@ class ExitState:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StateAlong:
-    """A home within a run of a skill, and what the task remembered there.
+    """State of a home during a run of a skill, with the task's memory.
 
-    `memory` is of `skills.core.state.TaskState.memory`, arrays by name; `step` counts from the
-    start of the run, which ended well or not.
+    `memory` has the arrays of `skills.core.state.TaskState.memory` by name. `step` is the number of
+    control steps since the start of the run, `succeeded` whether the run ended in success.
     """
 
     skill: str
@@ -92,12 +92,12 @@ class StateAlong:
     def of(
         skill: str, goal: SkillGoal, snapshot: Snapshot, task: Mapping[str, np.ndarray], step: int
     ) -> "StateAlong":
-        """The state of a home in which a task is in the state `TaskState.to_arrays`."""
+        """Creates a state from a snapshot and the result `task` of `TaskState.to_arrays`."""
         memory = {k.removeprefix(_MEMORY): v for k, v in task.items() if k.startswith(_MEMORY)}
         return StateAlong(skill, goal, snapshot, memory, step)
 
     def note(self) -> dict[str, Any]:
-        """All but the snapshot, as JSON types."""
+        """Returns all fields but the snapshot, as JSON types."""
         return {
             "episode": self.snapshot.episode.id,
             "skill": self.skill,
@@ -111,7 +111,7 @@ class StateAlong:
 
 
 class BankWriter:
-    """Writes the exit states of skills into a folder, which is not taken for a bank until `finish`.
+    """Writes the exit states of skills to a folder, which is a valid bank only after `finish`.
 
     Raises:
         UserError: the folder cannot be written.
@@ -123,7 +123,11 @@ class BankWriter:
         self._along: dict[str, StatesWriter] = {}
 
     def add(self, snapshot: Snapshot, note: Mapping[str, Any]) -> None:
-        """Adds a state by its snapshot and its note, of `ExitState` or `StateAlong`.
+        """Adds a state.
+
+        Args:
+            snapshot: snapshot of the home
+            note: result of `ExitState.note` or `StateAlong.note`
 
         Raises:
             UserError: the folder cannot be written.
@@ -137,7 +141,10 @@ class BankWriter:
         writers[skill].add(snapshot, note)
 
     def finish(self, header: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-        """Writes the indices, which have what the header says of the run besides; by skill.
+        """Writes the indices and returns those of exit states, by skill.
+
+        Args:
+            header: entries about the run, added to each index
 
         Raises:
             UserError: the folder cannot be written.
@@ -149,13 +156,13 @@ class BankWriter:
         }
 
     def close(self) -> None:
-        """Closes the files; safe to call twice."""
+        """Closes the files; may be called repeatedly."""
         for writer in (*self._skills.values(), *self._along.values()):
             writer.close()
 
 
 class StatesWriter:
-    """Writes the states of one skill into a folder, which can be read once it is finished.
+    """Writes the states of one skill to a folder, which is readable only after `finish`.
 
     Raises:
         UserError: the folder cannot be written.
@@ -170,7 +177,7 @@ class StatesWriter:
         self._shard: ShardWriter | None = None
 
     def add(self, snapshot: Snapshot, note: Mapping[str, Any]) -> None:
-        """Adds a state by its snapshot and its note, of `ExitState.note` at least."""
+        """Adds a state by its snapshot and its note, with at least the keys of `ExitState.note`."""
         if self._shard is None or self._shard.count == _SHARD:
             self.close()
             path = self.folder / f"states_{len(self._paths):04d}.npz"
@@ -182,7 +189,7 @@ class StatesWriter:
         self._records.append({key: note[key] for key in kept})
 
     def finish(self, header: Mapping[str, Any]) -> dict[str, Any]:
-        """Writes the index, which has the header as well."""
+        """Writes the index, with the entries of `header`, and returns it."""
         self.close()
         sizes = [path.stat().st_size for path in self._paths]
         shards = [
@@ -204,13 +211,13 @@ class StatesWriter:
         return index
 
     def close(self) -> None:
-        """Closes the file that is being written; safe to call twice."""
+        """Closes the file that is being written; may be called repeatedly."""
         self._open.close()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _File:
-    """A shard that an index names."""
+    """Entry of an index for one file of states."""
 
     file: Annotated[str, msgspec.Meta(max_length=255)]
     bytes: Count
@@ -218,7 +225,7 @@ class _File:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Index:
-    """What an index says of the states of a skill."""
+    """Index of the states of a skill."""
 
     slots: Count
     num_objects: Count
@@ -231,25 +238,26 @@ class _Index:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _State:
-    """What a line says of a state."""
+    """Record of one state in `states.jsonl`."""
 
     next_skill: str
     succeeded: bool
 
 
 class Bank(Sequence[Start]):
-    """The exit states of one skill after which a certain other one comes, as its starts.
+    """Start states of a skill: the exit states of another skill before it.
 
-    `slots` are those of the homes that the states fit into, `num_objects` is how many objects
-    these have, `engine` and `digest` tell engine and bank apart from others.
+    `slots` is the number of slots for objects of the homes that the states fit into, `num_objects`
+    the number of objects of their episodes. `engine` identifies engine and version
+    (`tpsrl.sim.stamp`), `digest` the contents.
 
     Args:
-        folder: of the skill that left the states behind, DIR/SKILL
-        skill: that is to start in them
-        only: those that the skill before had succeeded or failed in
+        folder: folder of the skill that left the exit states, DIR/SKILL
+        skill: skill to start from the states
+        only: "succeeded" or "failed" for exit states of successful or failed runs, or "all"
 
     Raises:
-        UserError: there is no such folder, it is no bank or no whole one, or it has no such state.
+        UserError: the folder is missing, is not a complete bank, or has no such state.
     """
 
     def __init__(self, folder: str | os.PathLike[str], skill: str, only: Only = "all") -> None:
@@ -263,10 +271,10 @@ class Bank(Sequence[Start]):
         return len(self._rows)
 
     def __getitem__(self, number: Any) -> Any:
-        """The start of a number, or a list of starts of a slice.
+        """Returns the start state at an index, or a list of start states for a slice.
 
         Raises:
-            UserError: the file that holds it is damaged.
+            UserError: the file of the state is damaged.
         """
         if isinstance(number, slice):
             return [self[row] for row in range(*number.indices(len(self)))]
@@ -280,14 +288,14 @@ class Bank(Sequence[Start]):
         return read_start(snapshot, note.get("goal"), where, note.get("memory"))
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without open files, to be sent to other processes."""
+        """Returns the attributes without open files, to be sent to other processes."""
         return {**self.__dict__, "_open": collections.OrderedDict()}
 
     def check_engine(self, stamp: str) -> None:
-        """Refuses an engine that the states are not of (`tpsrl.sim.stamp`).
+        """Checks that the states are of an engine, given by `tpsrl.sim.stamp`.
 
         Raises:
-            UserError: they are of another engine or version.
+            UserError: the states are of another engine or version.
         """
         if self.engine != stamp:
             raise _wrong(
@@ -297,7 +305,7 @@ class Bank(Sequence[Start]):
             )
 
     def close(self) -> None:
-        """Closes the files; they are opened again when they are needed."""
+        """Closes the files, which are reopened on demand."""
         while self._open:
             self._open.popitem()[1].close()
 
@@ -349,7 +357,7 @@ class Bank(Sequence[Start]):
         raise _wrong(self.folder, f"no states before '{self.skill}'; there are {said or 'none'}")
 
     def _shard(self, name: str) -> Shard:
-        """The open file of that name, the least used of too many being closed."""
+        """Returns the open file of a name, and closes the least recently used beyond `_OPEN`."""
         if name not in self._open:
             while len(self._open) >= _OPEN:
                 self._open.popitem(last=False)[1].close()
@@ -359,7 +367,11 @@ class Bank(Sequence[Start]):
 
 
 def counts(states: Iterable[tuple[str, bool]]) -> dict[str, dict[str, int]]:
-    """By next skill how many states there are in which the one before had succeeded and failed."""
+    """Counts states by next skill, and by whether the skill before succeeded or failed.
+
+    Args:
+        states: pairs of the next skill and whether the skill before succeeded
+    """
     found: dict[str, dict[str, int]] = {}
     for skill, succeeded in states:
         row = found.setdefault(skill, {"succeeded": 0, "failed": 0})
@@ -368,10 +380,10 @@ def counts(states: Iterable[tuple[str, bool]]) -> dict[str, dict[str, int]]:
 
 
 def _index(folder: Path) -> _Index:
-    """What the index of a skill's states says.
+    """Reads the index of a skill's states.
 
     Raises:
-        UserError: there is none; says what there is.
+        UserError: the index is missing or invalid; the message suggests folders of states nearby.
     """
     path = folder / INDEX
     if path.is_file():
@@ -399,15 +411,15 @@ def _index(folder: Path) -> _Index:
 
 
 def _wrong(folder: Path, said: str) -> UserError:
-    """An error about a bank, by the words that ask for it."""
+    """Creates an error about a bank, prefixed with the setting that names the bank."""
     return UserError(f"starts: bank:{folder}: {said}")
 
 
 def _text(folder: Path, name: str) -> str:
-    """What a file of a bank says, line by line.
+    """Reads a text file of a bank.
 
     Raises:
-        UserError: it cannot be read.
+        UserError: the file cannot be read.
     """
     try:
         return files.read_text(folder / name, files.MOST_DATA)
@@ -417,5 +429,5 @@ def _text(folder: Path, name: str) -> str:
 
 
 def _skills(folder: Path) -> list[str]:
-    """The skills that a folder has exit states of."""
+    """Returns the skills that a folder has exit states of."""
     return sorted(path.parent.name for path in folder.glob(f"*/{INDEX}"))

@@ -1,9 +1,9 @@
-"""Starts that are drawn of a dataset's episodes: the distributions of habitat-lab 0.3.3.
+"""Start states drawn from a dataset's episodes: the distributions of habitat-lab 0.3.3.
 
-A start takes an episode of the skill's dataset and puts the robot, the held object, and the door or
-drawer where the skill's own task has them. Start `index` is the same however many are
-asked for. Unlike habitat-lab, which takes a colliding start when its tries are used up, every start
-here is free: the base's disc and the resting arm, with what it holds, touch nothing.
+A start state is an episode of the skill's dataset, with the robot, the held object, and the door or
+drawer placed as the skill's task requires. Start state `index` does not depend on the number of
+start states drawn. habitat-lab accepts a colliding start after its last try; here every start state
+is collision-free: the base's disc and the resting arm, with the held object, touch nothing.
 """
 
 import dataclasses
@@ -23,27 +23,30 @@ from tpsrl.world.episode import Episode
 from tpsrl.world.generator import Source
 from tpsrl.world.scenarios import load_scenario
 
-BASE_EPISODES = 1008  # different episodes of a dataset, 16 for each training layout; then anew
+BASE_EPISODES = 1008  # episodes of a dataset, 16 for each training layout; then they repeat
 _TRIES = 200
-_FEW, _BLOCK = 9, 63  # base episodes are made so many at a time, the second once there are more
-_SEED = 20_000  # keeps these draws apart from those of the datasets
+_FEW, _BLOCK = 9, 63  # block sizes of generated episodes, the second if more than 63 are needed
+_SEED = 20_000  # separates these draws from those of the datasets
 
 _loaded: dict[tuple[Path, Source], list[Episode]] = {}
 
 
 class NoPoseError(RunError):
-    """Around the goal of a start there is no room for the robot."""
+    """Error of a start state: no collision-free pose of the robot was found near the goal."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DatasetStarts:
-    """Starts on the episodes of a dataset, a `skills.starts.source.StartStates`.
+    """Start states on the episodes of a dataset; implements `skills.starts.source.StartStates`.
 
-    `draw(episode, rng)` is prepared once for a start and gives a `Draw`, which is tried until it
-    finds a start that is free. `towards(episode, goal, rng)` does the same for a goal of any
-    episode, with the door or drawer and what is in the hand as the episode has them.
-    `draw_within(episode, rng, metres)` is `draw` with starts at most so far away; None: the skill's
-    starts are not a matter of a distance.
+    Args:
+        dataset: name of the scenario of the dataset
+        draw: `draw(episode, rng)` prepares a start state and returns a `Draw`, which is called
+            until it returns a collision-free one
+        towards: `towards(episode, goal, rng)`, the same for a given goal, with doors, drawers and
+            held object as in the episode
+        draw_within: `draw_within(episode, rng, metres)`, as `draw` with the robot within this
+            distance; None if the skill's start states do not depend on a distance
     """
 
     dataset: str
@@ -52,7 +55,7 @@ class DatasetStarts:
     draw_within: Callable[[Episode, np.random.Generator, float], Draw] | None = None
 
     def within(self, metres: float) -> "DatasetStarts | None":
-        """The same with starts at most so far away, None where that means nothing."""
+        """Returns a copy with the robot within `metres`, or None without `draw_within`."""
         draw = self.draw_within
         if draw is None:
             return None
@@ -60,7 +63,7 @@ class DatasetStarts:
 
     @property
     def num_objects(self) -> int:
-        """Those of the dataset."""
+        """Number of objects of the dataset's episodes."""
         return load_scenario(self.dataset).num_objects
 
     def prepare(
@@ -99,7 +102,7 @@ class DatasetStarts:
         return Source(load_scenario(self.dataset), split, seed, count)
 
     def _base_episodes(self, source: Source, count: int, processes: int | None) -> list[Episode]:
-        """The first `count` episodes or more, from memory, the cache, or made now."""
+        """Returns at least the first `count` episodes, from memory or the cache, or generated."""
         source.check()
         key = (datasets.cache_folder(), source)
         if len(_loaded.get(key, ())) < count:
@@ -108,10 +111,10 @@ class DatasetStarts:
             _loaded[key] = datasets.load(
                 source.scenario, source.split, block, source.seed, source.num_objects, processes
             )
-        return _loaded.get(key, [])  # none of no episodes
+        return _loaded.get(key, [])  # Nothing is loaded if `count` is 0.
 
     def _start(self, skill: SkillSpec, index: int, base: Episode) -> Start:
-        # The base episode's name holds split, seed and number.
+        # The base episode's id contains split, seed and number.
         words = (_SEED, skill.draw_seed, index, len(base.objects), *base.id.encode())
         draw = self.draw(base, np.random.default_rng(words))
         for attempt in range(_TRIES):

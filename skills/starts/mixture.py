@@ -1,15 +1,20 @@
-"""Mixtures of start states, as they are asked for: `own:0.5,bank:DIR/navigate:0.5`.
+"""Mixtures of start states, parsed from text such as `own:0.5,bank:DIR/navigate:0.5`.
 
-Parts are separated by commas. A part is `own`, the skill's own distribution, or `rearranged`, the
-same in training apartments with fridge and furniture elsewhere (`tpsrl.world.rearranging`), or
-`near:METRES`, the skill's own with the robot anywhere within that distance, or `bank:DIR/SKILL`,
-the exit states that a bank has of another skill, or with `bank:DIR/SKILL:succeeded` or `:failed`
-those in which that one had succeeded or failed, or `along:DIR`, states within recorded runs of the
-skill itself (`tpsrl demos SKILL states=N`), likewise of all runs or of those that had succeeded or
-failed. A number after another colon is the part's weight.
+Parts are separated by commas:
 
-`PART@RECEPTACLE`, such as `own@fridge`, is what of a part is about that receptacle: the one where
-the object lies, or the one that it is to be put on or into.
+- `own`: the skill's own distribution
+- `rearranged`: the same in training apartments with fridge and furniture in other places
+  (`tpsrl.world.rearranging`)
+- `near:METRES`: the skill's own distribution with the robot anywhere within this distance
+- `bank:DIR/SKILL`: the exit states of another skill in a bank; `bank:DIR/SKILL:succeeded` and
+  `:failed` are those of its successful and failed runs
+- `along:DIR`: states within recorded runs of the skill itself (`tpsrl demos SKILL states=N`), also
+  with `:succeeded` or `:failed`
+
+A number after a last colon is the weight of the part.
+
+`PART@RECEPTACLE`, such as `own@fridge`, selects the start states of a part in which the object lies
+in that receptacle or has to be put there.
 """
 
 import dataclasses
@@ -32,13 +37,13 @@ _HEAVIEST = 1e9
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StartShare:
-    """A part of a mixture, and its weight, as it was given; 1 where none was.
+    """Part of a mixture, with its weight, 1 if none was given.
 
-    `folder` is that of the exit states of a skill, or with `along` that of recorded runs of the
-    skill itself; None: the skill's own distribution, of which
-    `within` is how many metres away the robot is at most; None: what the skill has itself.
-    `rearranged` is that distribution in rearranged apartments. `receptacle` is the one that starts
-    are about, "": any.
+    `folder` has the exit states of another skill, or with `along` the recorded runs of the skill
+    itself; None stands for the skill's own distribution. `only` selects successful or failed runs.
+    `within` is the maximum distance of the robot in metres in the skill's own distribution, None
+    for the skill's default. `rearranged` is whether that distribution is in rearranged apartments.
+    `receptacle` selects start states by receptacle, "" for any.
     """
 
     folder: Path | None = None
@@ -51,17 +56,19 @@ class StartShare:
 
 
 def is_mixture(starts: Any) -> bool:
-    """Whether an option `starts` is meant as a mixture, which has one part or several."""
-    if not isinstance(starts, str) or os.path.exists(starts):  # false for what cannot be a path
+    """Returns whether an option `starts` is the text of a mixture of one or more parts."""
+    # `exists` is False for strings that are not valid paths.
+    if not isinstance(starts, str) or os.path.exists(starts):
         return False
     return starts in (OWN, REARRANGED) or bool(set(":,@") & set(starts))
 
 
 def parse(text: str) -> list[StartShare]:
-    """The parts of a mixture.
+    """Parses a mixture.
 
     Raises:
-        UserError: it does not read so, or the weights are not positive numbers of all parts.
+        UserError: a part has another form or is repeated, a weight is out of range, or only some
+            parts have weights.
     """
     read = [_part(part.strip()) for part in text.split(",")]
     weights = [weight for _, weight in read]
@@ -77,22 +84,22 @@ def parse(text: str) -> list[StartShare]:
 
 
 def proportions(shares: Sequence[StartShare]) -> list[float]:
-    """How much of the starts each part has; they sum to 1."""
+    """Returns the share of start states of each part; the shares sum to 1."""
     total = math.fsum(share.weight for share in shares)
     return [share.weight / total for share in shares]
 
 
 def whole_paths(text: str) -> str:
-    """A mixture whose folders have their whole paths, so that it holds wherever it is read.
+    """Returns a mixture with absolute paths, which is valid in any directory.
 
     Raises:
-        UserError: see `parse`; or a path has a comma or a colon, which would not read.
+        UserError: see `parse`; or a path has a comma, colon or @, which could not be parsed.
     """
     return ",".join(map(text_of, parse(text)))
 
 
 def split(count: int, proportions: Sequence[float]) -> list[int]:
-    """So many things shared out in proportion: the largest remainders are rounded up."""
+    """Splits `count` in proportion, by the largest remainder method."""
     exact = [count * proportion for proportion in proportions]
     numbers = [math.floor(share) for share in exact]
     left = sorted(range(len(exact)), key=lambda part: numbers[part] - exact[part])
@@ -102,12 +109,16 @@ def split(count: int, proportions: Sequence[float]) -> list[int]:
 
 
 def label(share: StartShare) -> str:
-    """A part as it is asked for, without its weight."""
+    """Formats a part as `parse` accepts it, without its weight."""
     return text_of(share).rpartition(":")[0]
 
 
 def text_of(share: StartShare) -> str:
-    """A part as it is asked for, with its whole path."""
+    """Formats a part as `parse` accepts it, with absolute path and weight.
+
+    Raises:
+        UserError: the path has a comma, colon or @.
+    """
     about = f"@{share.receptacle}" if share.receptacle else ""
     if share.within is not None:
         return f"{NEAR}:{share.within!r}{about}:{share.weight!r}"
@@ -120,7 +131,11 @@ def text_of(share: StartShare) -> str:
 
 
 def _part(text: str) -> tuple[StartShare, float | None]:
-    """A part and its weight, if it has one; words are taken off its end while they are such."""
+    """Parses a part, from its end: weight, then `only`, then folder.
+
+    Returns:
+        The part, and its weight or None.
+    """
     about, receptacle = text, ""
     if "@" in text:
         about, _, end = text.partition("@")
@@ -161,7 +176,7 @@ def _part(text: str) -> tuple[StartShare, float | None]:
 
 
 def _metres(text: str, words: list[str]) -> float:
-    """The distance that stands first, which is taken away."""
+    """Removes the first word and returns it as a distance in metres."""
     metres = float(words.pop(0)) if words and _is_number(words[0]) else math.nan
     if not 0.0 < metres <= _FARTHEST_M:
         raise UserError(

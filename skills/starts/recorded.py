@@ -1,4 +1,4 @@
-"""Starts that were recorded: exit states of the skill before, in a file."""
+"""Recorded start states: exit states of the previous skill, in a file."""
 
 import dataclasses
 import os
@@ -16,10 +16,10 @@ from tpsrl.sim.snapshots import load_noted_snapshots, save_snapshots
 
 
 def save_starts(path: str | os.PathLike[str], starts: Sequence[Start]) -> None:
-    """Writes recorded starts as one `.npz` file of plain arrays. Atomic.
+    """Writes recorded start states atomically to one `.npz` file of plain arrays.
 
     Raises:
-        UserError: a start has no snapshot, or the file cannot be written.
+        UserError: a start state has no snapshot, or the file cannot be written.
     """
     snapshots = {}
     for number, start in enumerate(starts):
@@ -31,10 +31,10 @@ def save_starts(path: str | os.PathLike[str], starts: Sequence[Start]) -> None:
 
 
 def load_starts(path: str | os.PathLike[str]) -> list[Start]:
-    """Reads what `save_starts` wrote.
+    """Reads the start states in a file of `save_starts`.
 
     Raises:
-        UserError: the file is absent or damaged, or it holds snapshots without goals.
+        UserError: the file is missing or damaged, or has snapshots without goals.
     """
     found = load_noted_snapshots(path, "starts").items()
     return [
@@ -44,12 +44,16 @@ def load_starts(path: str | os.PathLike[str]) -> list[Start]:
 
 
 def read_start(snapshot: Snapshot, goal: Any, where: str, memory: Any = None) -> Start:
-    """The start of a snapshot and of a goal of `dataclasses.asdict`, after JSON.
+    """Decodes a recorded start state.
 
-    `memory` is that of the task, lists by name, for a start within a run of the skill.
+    Args:
+        snapshot: snapshot of the home
+        goal: JSON record of the goal, written from `dataclasses.asdict`
+        where: origin of the record, for error messages
+        memory: memory of the task, lists by name, for a start state within a run of the skill
 
     Raises:
-        UserError: one of them is damaged; says where they are from.
+        UserError: goal or memory is damaged; the message contains `where`.
     """
     start = Start(snapshot.episode, SkillGoal(), snapshot, where=where)
     with told_where(start):

@@ -1,4 +1,4 @@
-"""Where a robot can start in an episode's home: base poses that touch nothing."""
+"""Collision-free base poses in which a robot can start in an episode's home."""
 
 import dataclasses
 import functools
@@ -29,13 +29,13 @@ from tpsrl.world.placement import Prism, box_prism, circle, gap
 from tpsrl.world.reach import static_bodies
 from tpsrl.world.state import JOINTS
 
-SPAWN_M = 2.0  # Pick and Place start within this of object and goal,
-SPAWN_GROWTH_M = 0.02  # and so much farther for every
-_TRIES_EACH = 20  # tries that failed
+SPAWN_M = 2.0  # maximum distance from object or goal at the start of Pick and Place
+SPAWN_GROWTH_M = 0.02  # increase of this distance after each `_TRIES_EACH` failed tries
+_TRIES_EACH = 20
 HEADING_NOISE_RAD = 0.523599  # standard deviation
-MARGIN_M = 0.02  # of arm and held object
+MARGIN_M = 0.02  # clearance of arm and held object
 
-Draw = Callable[[int], Start | None]  # of a start, given the number of tries that failed
+Draw = Callable[[int], Start | None]  # draws a start state, given the number of failed tries
 
 
 def near(
@@ -46,9 +46,15 @@ def near(
     held: int,
     within: float = SPAWN_M,
 ) -> Draw:
-    """Within so many metres of a point (3,) of the world, facing it but for the noise in heading.
+    """Returns a `Draw` of base poses near a point that face it, with noise in the heading.
 
-    `held` is the index of the object in the hand, -1 for none.
+    Args:
+        base: episode
+        rng: random generator
+        point: (3,) in the world frame
+        goal: goal of the start states
+        held: index of the object in the hand, -1 for none
+        within: maximum distance from the point in metres, before failed tries increase it
     """
     cells = free_cells(base.layout, rounded(joints_at(base.articulation)))
     away = np.hypot(cells[:, 0] - point[0], cells[:, 1] - point[1])
@@ -69,9 +75,13 @@ def near(
 
 
 class Room:
-    """An episode's home without the robot; says which base poses are free.
+    """Collision checks of base poses in an episode's home.
 
-    The door or drawer `moving` is taken where it is, what depends on the others is kept.
+    Args:
+        base: episode
+        held: index of the object in the hand, -1 for none
+        moving: door or drawer that is checked as separate boxes in its current position, so that
+            the maps for the other doors and drawers can be cached; "" for none
     """
 
     def __init__(self, base: Episode, held: int = -1, moving: str = "") -> None:
@@ -98,24 +108,34 @@ class Room:
         self._floor = floor_map(base.layout, joints=self._still)
 
     def nearest_spot(self, wanted: np.ndarray) -> tuple[float, float] | None:
-        """Where the disc is free, as near to a point (2 or more,) as possible; None: not near."""
+        """Returns the nearest point (x, y) at which the base's disc is free.
+
+        Args:
+            wanted: (2 or more,) point in the world frame, in metres
+
+        Returns:
+            (x, y), or None if there is none within `SNAP_M`.
+        """
         cells = free_cells(self._base.layout, self._still)
         away = np.hypot(cells[:, 0] - wanted[0], cells[:, 1] - wanted[1])
         order = np.flatnonzero(away < SNAP_M)
         spots = cells[order[np.argsort(away[order])]]
-        if len(spots) and away.min() < CELL_M / 2:  # its own cell is free, and so is the point
+        if len(spots) and away.min() < CELL_M / 2:  # The point's own cell is free.
             spots = np.concatenate([wanted[None, :2], spots])
         return next(((float(x), float(y)) for x, y in spots if self._stands(x, y)), None)
 
     def _stands(self, x: float, y: float) -> bool:
-        """Whether the disc is free."""
+        """Returns whether the base's disc is free at a point."""
         if self._floor.clearance(x, y) < BASE_RADIUS:
             return False
         disc = circle(BASE_RADIUS) + np.array([x, y])
         return all(gap(disc, link.corners) >= 0.0 for link in self._links)
 
     def start_at(self, pose: tuple[float, float, float], goal: SkillGoal) -> Start | None:
-        """The start at a base pose, None where disc, resting arm or held object are not free."""
+        """Returns the start state at a base pose (x, y, yaw).
+
+        None if the base's disc, the resting arm or the held object would be in collision.
+        """
         x, y, yaw = pose
         near, _ = self._bodies.seen_from(np.array(pose))
         if not self._stands(x, y) or not ArmChecker(self._spheres, near).free(REST, MARGIN_M):
@@ -126,7 +146,7 @@ class Room:
 
 
 def _hanging(kind: ObjectKind) -> Spheres:
-    """Spheres of an object that hangs upright from the cup of the resting arm."""
+    """Returns spheres of an object that hangs upright from the cup of the resting arm."""
     _, turn = cup_pose(REST)
     tip = np.array([GRIPPER + CUP, 0.0, 0.0])
     drop = np.array([0.0, 0.0, -kind.half[2]])
@@ -135,13 +155,13 @@ def _hanging(kind: ObjectKind) -> Spheres:
 
 @functools.lru_cache(maxsize=256)
 def free_cells(layout: str, joints: Joints) -> np.ndarray:
-    """Centres (n, 2) of the cells of the main floor."""
+    """Returns the centres (n, 2) of the cells of the main floor, in metres in the world frame."""
     x0, y0 = floor_map(layout).origin
     iy, ix = np.nonzero(main_floor(layout, joints))
     return np.stack([x0 + (ix + 0.5) * CELL_M, y0 + (iy + 0.5) * CELL_M], axis=1)
 
 
 def in_cell(centre: np.ndarray, rng: np.random.Generator) -> tuple[float, float]:
-    """A point of the cell around a centre (2,)."""
+    """Draws a point (x, y) in the cell with a centre (2,), uniformly."""
     x, y = centre + rng.uniform(-CELL_M / 2, CELL_M / 2, size=2)
     return float(x), float(y)

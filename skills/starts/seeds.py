@@ -1,3 +1,3 @@
-"""Seeds of start states that are kept apart from each other."""
+"""Seeds of start states for separate purposes."""
 
-VALIDATION_SEED = 1000  # of those by which checkpoints are chosen; others are for reporting
+VALIDATION_SEED = 1000  # for choosing checkpoints; reports use other seeds

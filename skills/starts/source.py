@@ -1,4 +1,4 @@
-"""Where an environment's episodes start: a skill's own distribution, banks, a file, or a list."""
+"""Sources of start states: a skill's own distribution, banks, a file, a list, or a mixture."""
 
 import contextlib
 import functools
@@ -22,20 +22,20 @@ from tpsrl.world import rearranging
 if TYPE_CHECKING:
     from skills.spec import SkillSpec
 
-COUNT = 20  # starts, where none says how many
-_VARIANTS = 1000  # starts that are drawn of each base episode
-_DRAWS = 10  # for one with room for the robot
+COUNT = 20  # default number of start states
+_VARIANTS = 1000  # start states drawn from each base episode
+_DRAWS = 10  # maximum number of draws until one has room for the robot
 
 
 class StartStates(Protocol):
-    """A distribution of start states; start `index` is the same whatever others are drawn.
+    """Distribution of start states; start state `index` does not depend on other draws.
 
-    Episodes have `num_objects` loose objects unless another number is asked for.
+    Episodes have `num_objects` loose objects by default.
     """
 
     @property
     def num_objects(self) -> int:
-        """Objects of an episode; 0: there are none, and asking for another number means nothing."""
+        """Default number of objects; 0 if episodes have none, whatever number is requested."""
         ...
 
     def prepare(
@@ -47,11 +47,19 @@ class StartStates(Protocol):
         num_objects: int | None = None,
         processes: int | None = None,
     ) -> None:
-        """Makes what the first `count` starts need and what takes long, by so many processes.
+        """Generates and caches the base episodes of the first `count` start states.
+
+        Args:
+            skill: spec of the skill
+            count: number of start states
+            split: split of the dataset
+            seed: seed of the dataset
+            num_objects: number of objects; None for the default
+            processes: number of processes; None for all cores
 
         Raises:
             UserError: an argument is out of range.
-            RunError: an episode cannot be made.
+            RunError: an episode cannot be generated.
         """
         ...
 
@@ -64,11 +72,13 @@ class StartStates(Protocol):
         num_objects: int | None = None,
         processes: int | None = None,
     ) -> list[Start]:
-        """Starts of a skill, in the order of `indices`.
+        """Returns start states of a skill in the order of `indices`.
+
+        See `prepare` for the other arguments.
 
         Raises:
             UserError: an argument is out of range.
-            RunError: no start and goal were good after many tries.
+            RunError: no valid start state was found after many tries.
         """
         ...
 
@@ -81,22 +91,31 @@ def start_episodes(
     num_objects: int | None = None,
     processes: int | None = None,
 ) -> list[Start]:
-    """Starts of a skill by its name, see `StartStates.obtain`."""
+    """Returns start states of a skill by its name; see `StartStates.obtain`."""
     spec = registry.get(skill)
     return spec.start_states().obtain(spec, indices, split, seed, num_objects, processes)
 
 
 class StartSource:
-    """Starts by index, the same every time; with `starts` those of a file, list or mixture.
+    """Start states by index, reproducible.
 
-    Starts are made of `num_episodes` base episodes of the skill's dataset, which take a second each
-    to make, once; beyond `BASE_EPISODES` indices draw other starts of the same ones. In a mixture
-    of k parts (`skills.starts.mixture`) start i of part p has the index k i + p. `banks` are the
-    banks of exit states that starts are drawn from.
+    The skill's own start states are based on `num_episodes` base episodes of its dataset, which are
+    generated once, in about a second each. Indices from `BASE_EPISODES` on give other start states
+    of the same base episodes. In a mixture of k parts (`skills.starts.mixture`), start state i of
+    part p has the index k i + p. `banks` are the banks of the parts.
+
+    Args:
+        skill: name of the skill
+        starts: path of a file of `skills.starts.recorded.save_starts`, list of start states, or
+            text of a mixture; None for the skill's own distribution
+        split: split of the dataset
+        seed: seed of the dataset
+        num_objects: number of objects; None for the skill's default
+        num_episodes: number of base episodes
 
     Raises:
-        UserError: the file is absent, broken or empty, a number is out of range, or the parts of a
-            mixture do not fit into the same homes.
+        UserError: the file is missing, damaged or empty, a number is out of range, or the parts of
+            a mixture do not fit into the same homes.
     """
 
     def __init__(
@@ -119,10 +138,10 @@ class StartSource:
         self._where = (split, seed, num_objects)
         self._num_episodes = num_episodes
         self._given: Sequence[Start] | None = None
-        self._weights: np.ndarray | None = None  # of groups, summed up
+        self._weights: np.ndarray | None = None  # cumulative weights of groups
         self._receptacle = ""
         self._parts: list[StartSource] = []
-        self._labels = [mixture.OWN if starts is None else "given"]  # of the parts
+        self._labels = [mixture.OWN if starts is None else "given"]  # labels of the parts
         self.banks: list[Bank] = []
         if mixture.is_mixture(starts):
             starts = self._mix(mixture.parse(str(starts)))
@@ -134,7 +153,7 @@ class StartSource:
             raise UserError("starts: none given")
 
     def _mix(self, shares: Sequence[mixture.StartShare]) -> Sequence[Start] | None:
-        """Takes on the parts of a mixture; that of a single one is what the starts are given by."""
+        """Sets up the parts of a mixture; returns the bank of a single part, or None."""
         name = self._skill.name
         banks = [_bank(share, name) for share in shares]
         self.banks = [bank for bank in banks if bank is not None]
@@ -172,7 +191,7 @@ class StartSource:
         return own if own == 0 or asked is None else asked
 
     def slots(self, engine: str) -> int | None:
-        """How many objects the homes hold that its banks are of, None where it has no bank.
+        """Returns the number of slots of the banks' homes, None without banks.
 
         Raises:
             UserError: the banks are not of this engine.
@@ -182,7 +201,10 @@ class StartSource:
         return self.banks[0].slots if self.banks else None
 
     def prepare(self, processes: int | None = None) -> None:
-        """Makes the base episodes that are not in the cache yet, by so many processes (all cores).
+        """Generates the base episodes that are not in the cache yet.
+
+        Args:
+            processes: number of processes; None for all cores
 
         Raises:
             UserError, RunError: see `StartStates.prepare`.
@@ -194,20 +216,22 @@ class StartSource:
 
     @property
     def recorded(self) -> bool:
-        """Whether it has starts that were recorded in other homes."""
+        """Whether any start state is a recorded snapshot."""
         return bool(self.banks) or any(start.snapshot for start in self._given or ())
 
     def check(self, simulator: Simulator) -> None:
-        """Puts the simulator's first home into each recorded start, of a bank only the first.
+        """Checks that recorded start states fit, by restoring them in the simulator's first home.
+
+        Only the first state of a bank is checked.
 
         Raises:
-            UserError: one does not fit.
+            UserError: a start state does not fit.
         """
         for part in self._parts:
             part.check(simulator)
         if self._given is None:
             return
-        lazy = isinstance(self._given, Bank | _About)  # each state is read from a file of many
+        lazy = isinstance(self._given, Bank | _About)  # States are read from files on access.
         for number in range(1 if lazy else len(self._given)):
             start = self[number]
             if start.snapshot is not None:
@@ -215,17 +239,17 @@ class StartSource:
                     simulator.restore(0, start.snapshot)
 
     def __getitem__(self, index: int) -> Start:
-        """Start number `index`.
+        """Returns start state `index`.
 
         Raises:
-            UserError: it is negative, a file or list has not so many, or one that was read is
-                damaged or not about what the skill needs.
+            UserError: `index` is out of range, or a recorded start state is damaged or lacks a goal
+                that the skill needs.
         """
         if self._parts:
             row, part = divmod(index, len(self._parts))
             return self._parts[part][row]
         if self._given is None:
-            # New processes cannot be started from every script that makes an environment.
+            # One process: scripts without a main guard cannot start new processes.
             return self._obtain([index], processes=1)[0]
         if not 0 <= index < len(self._given):
             raise UserError(
@@ -237,20 +261,21 @@ class StartSource:
         return start
 
     def in_turn(self, index: int) -> Start:
-        """Start number `index`; a file, list or bank begins anew after its last."""
+        """Returns start state `index`; for a file, list or bank modulo its length."""
         return self[index if self._given is None else index % len(self._given)]
 
     @property
     def parts(self) -> tuple[tuple[str, int], ...]:
-        """The parts of a mixture as they are asked for, without weights, and their `groups`."""
+        """Labels of a mixture's parts, as text without weights, and their numbers of `groups`."""
         counts = [part.groups for part in self._parts or [self]]
         return tuple(zip(self._labels, counts, strict=True))
 
     @property
     def groups(self) -> int:
-        """How many groups of starts there are that `weigh` takes a weight for.
+        """Number of groups of start states, each of which has a weight in `weigh`.
 
-        Starts of one base episode are a group; of a file, list or bank each is one.
+        The start states of one base episode form a group. In a file, list or bank, each start state
+        is a group.
         """
         if self._parts:
             return sum(part.groups for part in self._parts)
@@ -259,7 +284,7 @@ class StartSource:
         return len(self._rows) if self._receptacle else self._num_episodes
 
     def group(self, index: int) -> int:
-        """The group that a start is of."""
+        """Returns the group of start state `index`."""
         if self._parts:
             row, part = divmod(index, len(self._parts))
             return sum(before.groups for before in self._parts[:part]) + self._parts[part].group(
@@ -270,7 +295,7 @@ class StartSource:
         return index % (len(self._rows) if self._receptacle else BASE_EPISODES)
 
     def weigh(self, weights: np.ndarray) -> None:
-        """From now on groups of starts are drawn by these weights (groups,), in each part."""
+        """Sets the weights (groups,) by which the groups of each part are drawn."""
         if self._parts:
             ends = np.cumsum([part.groups for part in self._parts])
             for part, own in zip(self._parts, np.split(weights, ends[:-1]), strict=True):
@@ -279,12 +304,12 @@ class StartSource:
             self._weights = np.cumsum(weights)
 
     def draw(self, rng: np.random.Generator) -> tuple[int, Start]:
-        """A start at random, after its index.
+        """Draws a random start state and returns its index and the start state.
 
-        Where there is no room for the robot, another one is drawn.
+        If a start state has no room for the robot, another one is drawn.
 
         Raises:
-            RunError: that happened too often.
+            RunError: `_DRAWS` start states had no room for the robot.
         """
         for _ in range(_DRAWS - 1):
             with contextlib.suppress(NoPoseError):
@@ -305,7 +330,7 @@ class StartSource:
         return index, self[index]
 
     def _draw_group(self, rng: np.random.Generator, variants: int) -> tuple[int, int]:
-        """A group, and one of so many variants."""
+        """Draws a group by the weights, and one of `variants` variants."""
         if self._weights is None:
             if variants == 1:
                 return int(rng.integers(self.groups)), 0
@@ -315,12 +340,15 @@ class StartSource:
         return min(int(place), self.groups - 1), int(rng.integers(variants))
 
     def first(self, count: int | None, processes: int | None = None) -> list[Start]:
-        """The first starts; of a mixture of each part its share, part after part.
+        """Returns the first start states; for a mixture, the share of each part, part by part.
 
-        None is all that a file, list or bank has, and `COUNT` of the skill's own and of mixtures.
+        Args:
+            count: number of start states; None for all of a file, list or bank, and for `COUNT` of
+                the skill's own distribution or a mixture
+            processes: number of processes; None for all cores
 
         Raises:
-            UserError: there are not so many.
+            UserError: a file, list or bank has fewer start states.
             RunError: see `StartStates.obtain`.
         """
         if self._given is not None:
@@ -337,7 +365,7 @@ class StartSource:
 
     @functools.cached_property
     def _rows(self) -> list[int]:
-        """The base episodes that are about the receptacle that was asked for."""
+        """Indices of the base episodes whose start states are about the chosen receptacle."""
         self._states.prepare(self._skill, self._num_episodes, *self._where, processes=1)
         starts = {}
         for row in range(self._num_episodes):
@@ -347,16 +375,19 @@ class StartSource:
         return [rows[at] for at in _rows_about(list(starts.values()), self._receptacle)]
 
     def _obtain(self, indices: Iterable[int], processes: int | None) -> list[Start]:
-        """Starts of the skill's own by their indices among those that are asked for."""
+        """Returns start states of the skill's own distribution.
+
+        Indices count only start states about the chosen receptacle, if there is one.
+        """
         if self._receptacle:
-            # Another start of the same base episode is about the same receptacle.
+            # All start states of a base episode are about the same receptacle.
             pairs = [divmod(index, len(self._rows)) for index in indices]
             indices = [self._rows[row] + BASE_EPISODES * variant for variant, row in pairs]
         return self._states.obtain(self._skill, indices, *self._where, processes=processes)
 
 
 def _bank(share: mixture.StartShare, skill: str) -> Bank | None:
-    """The recorded states that a part is of, if it is of such."""
+    """Returns the bank of a part, None for the skill's own distribution."""
     if share.folder is None:
         return None
     folder = share.folder / ALONG if share.along else share.folder
@@ -364,7 +395,7 @@ def _bank(share: mixture.StartShare, skill: str) -> Bank | None:
 
 
 class _About(Sequence[Start]):
-    """Those of a bank's starts that are about a receptacle."""
+    """Start states of a bank that are about a receptacle."""
 
     def __init__(self, bank: Bank, about: str) -> None:
         self._bank, self._rows = bank, _rows_about(bank, about)
@@ -379,10 +410,10 @@ class _About(Sequence[Start]):
 
 
 def _rows_about(starts: Sequence[Start], about: str) -> list[int]:
-    """Which of the starts are about a receptacle.
+    """Returns the indices of the start states that are about a receptacle.
 
     Raises:
-        UserError: none is.
+        UserError: there are none.
     """
     found = [receptacle(start) for start in starts]
     if about not in found:
@@ -391,7 +422,7 @@ def _rows_about(starts: Sequence[Start], about: str) -> list[int]:
 
 
 def _check_needs(skill: "SkillSpec", start: Start) -> None:
-    """Refuses a start without what the skill is about."""
+    """Raises an error if a start state lacks a goal that the skill needs."""
     goal = start.goal
     has = {
         "object": goal.object >= 0,
@@ -405,7 +436,7 @@ def _check_needs(skill: "SkillSpec", start: Start) -> None:
 
 
 def _within(skill: "SkillSpec", metres: float) -> StartStates:
-    """The skill's own start states with the robot at most so far away."""
+    """Returns the skill's own start states with the robot within `metres`."""
     states = skill.start_states()
     near = states.within(metres) if isinstance(states, DatasetStarts) else None
     if near is None:
@@ -414,7 +445,10 @@ def _within(skill: "SkillSpec", metres: float) -> StartStates:
 
 
 def _check_homes(banks: Sequence[Bank], own_objects: int) -> None:
-    """Refuses starts that cannot be had in one kind of homes, since a snapshot fits into one."""
+    """Raises an error if banks and own start states need homes with different slots or engines.
+
+    A snapshot fits only into homes with the same slots and engine.
+    """
     for bank in banks:
         first = banks[0]
         if (bank.slots, bank.engine) != (first.slots, first.engine):

@@ -1,4 +1,4 @@
-"""One start of a skill: what a home is reset to, and what the skill is about."""
+"""Start state of a skill, with checks."""
 
 import contextlib
 import dataclasses
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Start:
-    """One start of a skill: what a home is reset to, and what the skill is about.
+    """Start state of a skill: the episode that a home is reset to, and the goal.
 
-    With a `snapshot` (a recorded exit state of the skill before) the home is restored to it
-    instead; `episode` is the snapshot's own. With a `memory` as well, of
-    `skills.core.state.TaskState.memory`, the start is within a run of the skill, which goes on with
-    what it remembered there. `where` is what it was read from, "": from nowhere.
+    With a `snapshot`, a recorded exit state of the previous skill, the home is restored to it
+    instead of being reset; `episode` is then the snapshot's. With a `memory`, the arrays of
+    `skills.core.state.TaskState.memory`, the start state is within a run of the skill, and the task
+    continues with this memory. `where` is the origin for error messages, "" for none.
     """
 
     episode: Episode
@@ -37,7 +37,7 @@ class Start:
 
 @contextlib.contextmanager
 def told_where(start: Start) -> Iterator[None]:
-    """Has errors about a start say where it was read, and by which field."""
+    """Prefixes errors raised inside the block with the origin of a start state."""
     try:
         yield
     except UserError as error:
@@ -48,10 +48,10 @@ def told_where(start: Start) -> Iterator[None]:
 
 
 def check_goal(start: Start) -> None:
-    """Refuses a goal that is not of the episode.
+    """Checks that the goal is valid in the episode.
 
     Raises:
-        UserError: names the field.
+        UserError: an entry of the goal is invalid; the message names the field.
     """
     goal, episode = start.goal, start.episode
     count = len(episode.objects)
@@ -71,10 +71,10 @@ def check_goal(start: Start) -> None:
 
 
 def check_sought(skill: "SkillSpec", episode: Episode) -> None:
-    """Refuses an episode without a category for a skill that is to find one.
+    """Checks that the episode has a category if the skill needs one.
 
     Raises:
-        UserError: says so.
+        UserError: the category is missing.
     """
     if "category" in skill.definition.needs and not episode.category:
         raise UserError(
@@ -84,9 +84,10 @@ def check_sought(skill: "SkillSpec", episode: Episode) -> None:
 
 
 def receptacle(start: Start) -> str:
-    """The receptacle that a start is about, "": it is about none.
+    """Returns the receptacle that a start state is about, "" for none.
 
-    That is the one that the goal's position is on, or else the one where the object lies.
+    That is the receptacle at the goal's position, or the one of the object if the goal has no
+    position.
     """
     goal, episode = start.goal, start.episode
     if goal.position is not None:

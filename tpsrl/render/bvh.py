@@ -1,8 +1,8 @@
-"""A tree of bounding boxes over what never moves, in the layout of MuJoCo's model arrays.
+"""Tree of bounding boxes over static geoms, in the layout of MuJoCo's model arrays.
 
-MuJoCo builds such a tree when it compiles, by halving at the median. Apartments change without
-compilation, so theirs is built here; and by a cost that fits the question asked: how many nodes
-does a box of an arm link's size overlap?
+MuJoCo builds such a tree at compilation, by halving at the median. Apartments change without
+compilation, so their trees are built here. The cost of a split is the
+expected number of nodes that a query box of an arm link's size overlaps.
 """
 
 import dataclasses
@@ -11,8 +11,8 @@ import numpy as np
 
 from tpsrl.runtime.compiled import njit
 
-_LINK_M = 0.15  # half extent of the boxes that ask
-_EVERYWHERE = 1e10  # MuJoCo's mjMAXVAL: a box of this size meets everything
+_LINK_M = 0.15  # half extent of the query boxes
+_EVERYWHERE = 1e10  # MuJoCo's mjMAXVAL: a box of this size overlaps everything
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -25,9 +25,14 @@ class Tree:
 
 
 def build(low: np.ndarray, high: np.ndarray, geoms: np.ndarray, plane: int) -> Tree:
-    """The tree over boxes (m, 3), (m, 3) of `geoms` (m,) and the floor's plane: 2 m + 1 nodes.
+    """Builds the tree over the boxes of geoms and the floor's plane: 2 m + 1 nodes.
 
-    The plane meets every box, so it hangs directly under the root.
+    The plane overlaps every box, so it is a child of the root.
+
+    Args:
+        low, high: (m, 3) corners of the geoms' bounding boxes.
+        geoms: (m,) ids of the geoms.
+        plane: id of the floor's geom.
     """
     m = len(geoms)
     child = np.full((2 * m + 1, 2), -1, dtype=np.int32)
@@ -79,16 +84,16 @@ def _divide(
 
 @njit(cache=True)
 def _best_cut(low: np.ndarray, high: np.ndarray, members: np.ndarray) -> int:
-    """The number of boxes before the cut that costs least along the three axes; sorts `members`.
+    """Returns the number of boxes before the cheapest cut along the three axes; sorts `members`.
 
-    A part costs the number of its boxes times the volume in which a query would enter it.
+    The cost of a part is the number of its boxes times the volume in which a query enters it.
     """
     n = len(members)
     given = members.copy()
     best, cut = np.inf, 1
     for axis in range(3):
         middles = low[given, axis] + high[given, axis]
-        order = given[np.argsort(middles, kind="mergesort")]  # the stable one
+        order = given[np.argsort(middles, kind="mergesort")]  # a stable sort
         left = _growing_volumes(low, high, order)
         right = _growing_volumes(low, high, order[::-1])
         for k in range(1, n):
@@ -101,7 +106,7 @@ def _best_cut(low: np.ndarray, high: np.ndarray, members: np.ndarray) -> int:
 
 @njit(cache=True)
 def _growing_volumes(low: np.ndarray, high: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Volumes (n,) around the first 1 to n boxes, each widened by the size of a query."""
+    """Returns the volumes (n,) around the first 1 to n boxes, widened by the size of a query."""
     least, most = low[order[0]].copy(), high[order[0]].copy()
     volumes = np.empty(len(order))
     for k, i in enumerate(order):

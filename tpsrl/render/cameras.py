@@ -10,7 +10,7 @@ THIRD_PERSON_FOV_DEG = 62.0
 _DISTANCE_M = 2.3  # horizontally from the base
 _HEIGHT_M = 2.25
 _HIGHEST_M = 3.3
-# To the right and to the left, a little behind: the trunk does not hide what the arm does.
+# To the right and to the left, slightly behind, so that the trunk does not hide the arm.
 _AZIMUTHS = (math.radians(-115), math.radians(115))
 _OUTSIDE_M = 0.3  # how far the camera may leave the rooms
 
@@ -26,7 +26,7 @@ class Sphere:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CameraPose:
-    """Where a camera is (3,) in metres, the point it looks at (3,), and its orientation (3, 3).
+    """Position (3,) of a camera in metres, the point it looks at (3,), and its orientation (3, 3).
 
     The columns of `mat` are the world directions right, up and backward, as MuJoCo's `cam_xmat`.
     """
@@ -37,7 +37,7 @@ class CameraPose:
 
 
 def look_at(pos: Sequence[float] | np.ndarray, target: Sequence[float] | np.ndarray) -> CameraPose:
-    """The upright camera at `pos` whose optical axis goes through `target`."""
+    """Returns the upright camera at `pos` whose optical axis passes through `target`."""
     pos = np.array(pos, dtype=np.float64)
     target = np.array(target, dtype=np.float64)
     back = pos - target
@@ -55,16 +55,17 @@ def third_person_camera(
     previous: CameraPose | None = None,
     follow: float = 0.08,
 ) -> CameraPose:
-    """A camera beside and above the robot that keeps it and what it works on in view.
+    """Returns a camera beside and above the robot, with robot and focus in view.
 
     Args:
         base: x, y (m) and yaw (rad) of the robot.
-        focus: (3,) what it works on: the cup, the target or a goal. Only its direction counts
-            where it is farther than 1 m.
-        bounds: x_min, y_min, x_max, y_max of the rooms; the camera stays about inside and
+        focus: (3,) point where the robot works: the cup, the target or a goal. Beyond 1 m only its
+            direction counts.
+        bounds: x_min, y_min, x_max, y_max of the rooms; the camera stays within 0.3 m of them and
             rises where that brings it close to the robot.
-        previous: the pose of the previous frame; the new one moves a fraction `follow` from it
-            towards where it would be without, and the point looked at three times that.
+        previous: pose of the previous frame, for smooth motion.
+        follow: fraction of the distance from `previous` to the pose without smoothing that the
+            camera moves; the point it looks at moves three times this fraction.
     """
     x, y, yaw = (float(v) for v in base)
     ahead = np.array([math.cos(yaw), math.sin(yaw)])

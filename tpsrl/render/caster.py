@@ -38,7 +38,7 @@ _f4 = np.float32
 class Caster:
     """Casts the depth camera rays of homes that share one list of geoms.
 
-    Poses and sizes are given anew at every call, since they differ between homes and steps.
+    Poses and sizes are arguments of each call, since they differ between homes and steps.
     A camera is a position (3,) and an orientation (3, 3) or (9,) whose columns are the world
     directions right, up and backward: MuJoCo's `cam_xpos` and `cam_xmat`. Row 0 is the top of
     the picture. A camera inside a geom sees that geom from inside, as MuJoCo's rays do; planes
@@ -48,13 +48,15 @@ class Caster:
     def __init__(
         self, kinds: np.ndarray, visible: np.ndarray | None = None, far_m: float = HEAD_CAMERA_FAR_M
     ) -> None:
-        """Args:
+        """Initialises the caster.
+
+        Args:
             kinds: (G,) MuJoCo geom types.
-            visible: (G,) bool, which geoms are ever drawn; all by default.
+            visible: (G,) bool, geoms that are drawn; all by default.
             far_m: depth beyond which nothing is seen.
 
         Raises:
-            UserError: a visible geom is no plane, sphere, capsule, cylinder or box.
+            UserError: a visible geom is not a plane, sphere, capsule, cylinder or box.
         """
         self._kinds = np.asarray(kinds, dtype=np.int32).copy()
         shown = np.ones(len(self._kinds), bool) if visible is None else np.asarray(visible, bool)
@@ -76,7 +78,7 @@ class Caster:
         out: np.ndarray,
         fov_deg: float = HEAD_CAMERA_FOV_DEG,
     ) -> np.ndarray:
-        """Writes one depth picture, 0 to `far_m` mapped to 0 to 1, into `out`.
+        """Writes one depth picture, 0 to `far_m` mapped to 0 to 1, to `out` and returns it.
 
         Args:
             pos: (G, 3) float64 geom centres in metres, world frame (`geom_xpos`).
@@ -117,6 +119,7 @@ class Caster:
         """Writes 1 / depth and the geom seen at every pixel, for shading.
 
         Args:
+            pos, mat, size, camera_pos, camera_mat, fov_deg: as in `depth`.
             inverse_depth: (H, W) float32 in 1/m; 1 / far where nothing is seen.
             ids: (H, W) int32, geom index or -1; None leaves it out.
             visible: (K,) int32 geom indices to draw instead of all visible ones.
@@ -180,7 +183,7 @@ def cast(
     u: Any,
     ids: Any,
 ) -> None:
-    """Draws all visible geoms into the inverse depth picture u (H, W) and, if given, ids."""
+    """Draws all visible geoms into the inverse depth picture `u` (H, W) and, if given, `ids`."""
     height, width = u.shape
     tan_y = tan_half * height / width
     # Ray direction of pixel (r, c) in the camera frame: (x0 + c dx, y0 + r dy, 1).
@@ -278,7 +281,7 @@ def _half_extents(kind: int, size: Any, half: Any) -> None:
 def _set_rect(
     rect: Any, c_min: float, c_max: float, r_min: float, r_max: float, height: int, width: int
 ) -> bool:
-    """Pixels (row begin, row end, column begin, column end) of a range; False if none."""
+    """Writes row begin, row end, column begin, column end of a range; returns False if empty."""
     rect[0] = math.ceil(min(max(r_min, 0.0), height))
     rect[1] = math.floor(min(max(r_max, -1.0), height - 1.0)) + 1
     rect[2] = math.ceil(min(max(c_min, 0.0), width))
@@ -299,7 +302,10 @@ def _project(
     width: int,
     rect: Any,
 ) -> bool:
-    """The rectangle of pixels that an oriented box covers, clipped at the near plane."""
+    """Writes the rectangle of pixels that an oriented box covers, clipped at the near plane.
+
+    Returns False if the rectangle is empty.
+    """
     x_min = y_min = 1e9
     x_max = y_max = -1e9
     reach = abs(axes[2, 0]) * half[0] + abs(axes[2, 1]) * half[1] + abs(axes[2, 2]) * half[2]
@@ -358,7 +364,7 @@ def _sphere_rect(
     width: int,
     rect: Any,
 ) -> None:
-    """The rectangle of pixels that a sphere covers, from its tangents; all if it is too near."""
+    """Writes the rectangle of pixels that a sphere covers, from its tangents; all if too near."""
     z = centre[2]
     if z <= radius + _NEAR_M:
         _set_rect(rect, 0.0, width, 0.0, height, height, width)
@@ -381,7 +387,7 @@ def _sphere_rect(
 
 @njit(**_JIT)
 def _plane_bound(bound: Any, rays: Any, k: int, scale: float) -> None:
-    """The linear u of a plane across axis k: coefficients of column, row and 1."""
+    """Writes the linear u of a plane normal to axis k: coefficients of column, row and 1."""
     bound[0] = rays[0, k] * scale
     bound[1] = rays[1, k] * scale
     bound[2] = rays[2, k] * scale
@@ -417,7 +423,7 @@ def _draw_box(
     spans: Any,
     columns: Any,
 ) -> None:
-    """bounds[:3] are the faces turned to the camera, bounds[3:] those turned away."""
+    """Draws a box; bounds[:3] are faces turned to the camera, bounds[3:] faces turned away."""
     uppers = lowers = 0
     # Two bits of a mask hold the axis that a bound belongs to.
     upper_axes = lower_axes = 0
@@ -508,7 +514,10 @@ def _fill(
     spans: Any,
     columns: Any,
 ) -> None:
-    """Draws min(bounds) into the pixels between all edges; counts are bounds, lefts, rights."""
+    """Draws min(bounds) into the pixels between all edges.
+
+    `counts` are the numbers of bounds, left edges and right edges.
+    """
     uppers, lefts, rights = counts[0], counts[1], counts[2]
     p0, q0, s0 = _f4(bounds[0, 0]), _f4(bounds[0, 1]), _f4(bounds[0, 2])
     p1, q1, s1 = _f4(bounds[1, 0]), _f4(bounds[1, 1]), _f4(bounds[1, 2])
@@ -546,7 +555,7 @@ def _fill(
                     new = min(new, p1 * cs[c] + a1)
                 if uppers > 2:
                     new = min(new, p2 * cs[c] + a2)
-                # Both are written always, as in `_put`.
+                # Both arrays are written always, as in `_put`.
                 id_row[c] = g if new > row[c] else id_row[c]
                 row[c] = max(row[c], new)
         elif uppers == 1:
@@ -571,7 +580,7 @@ def _put(row: Any, id_row: Any, c: int, new: float, g: int) -> None:
 
 @njit(**_JIT)
 def _draw_inside(u: Any, ids: Any, g: int, bounds: Any) -> None:
-    """A box around the camera: the nearest of the six faces behind each ray."""
+    """Draws a box around the camera: on each ray the nearest of the six faces."""
     for r in range(u.shape[0]):
         row = u[r]
         id_row = None if ids is None else ids[r]
@@ -631,7 +640,7 @@ def _draw_cylinder(
     rect: Any,
     columns: Any,
 ) -> None:
-    """The meet of an infinite cylinder and the slab between its caps, both intervals of u."""
+    """Draws the intersection of an infinite cylinder and the slab of its caps, intervals of u."""
     ox, oy = _f4(o[0]), _f4(o[1])
     outside = o[0] ** 2 + o[1] ** 2 - radius * radius
     inverse = _f4(1.0 / (max(outside, _TINY) if outside > 0.0 else min(outside, -_TINY)))
@@ -684,7 +693,7 @@ def _draw_capsule(
     rect: Any,
     columns: Any,
 ) -> None:
-    """The union of a cylinder's side and the spheres at its ends."""
+    """Draws the union of a cylinder's side and the spheres at its ends."""
     ox, oy, oz = _f4(o[0]), _f4(o[1]), _f4(o[2])
     side = o[0] ** 2 + o[1] ** 2 - radius * radius
     top = side + (o[2] - half) ** 2
@@ -728,7 +737,7 @@ def _draw_capsule(
                 ex, ey = oy * z - z_bottom * y, z_bottom * x - ox * z
                 root = r2 * length2 - (ex * ex + ey * ey + cross2)
                 hit = (along - z_bottom * z + sign * math.sqrt(max(root, zero))) * inv_bottom
-                # Roots are compared on the sphere's own half, so both ends are told apart.
+                # A root counts only on its sphere's own half, which separates the two ends.
                 if root >= zero and (oz + h4) * hit + z <= zero:
                     new = max(new, hit)
             _put(row, id_row, c, new, g)

@@ -1,9 +1,8 @@
-"""Depth, flat colours, classes and instances of what a camera sees, all from one cast of its rays.
+"""Depth, flat colours, classes and instances of a camera's view, from one ray cast.
 
-The depth caster says which geom is seen at each pixel and how far away it is. Its colour is lit by
-one lamp that is infinitely far away, without shadows, reflections or outlines: a face of a box has
-one colour. That costs half of what the rays cost. Classes and instances are looked up in tables
-by geom, which costs nothing in comparison.
+The depth caster finds the geom and the depth at each pixel. The geom's colour is lit by one lamp at
+infinity, without shadows, reflections or outlines: each face of a box has one colour. Colour costs
+half as much as the ray cast; classes and instances are looked up in tables at negligible cost.
 """
 
 import math
@@ -15,11 +14,11 @@ from tpsrl.render.caster import BOX, CAPSULE, CYLINDER, PLANE, Caster, cast
 from tpsrl.runtime.compiled import njit
 from tpsrl.world.fetch import HEAD_CAMERA_FAR_M, HEAD_CAMERA_FOV_DEG
 
-# Of a colour, a face turned to the lamp shows all and one turned away a tenth, so that no two
-# faces of a box that are seen at once look alike.
-LAMP = (0.36, -0.48, 0.80)  # where it is, a unit vector
+# A face turned to the lamp has its full colour and a face turned away a tenth, so that faces of a
+# box that are visible at the same time differ.
+LAMP = (0.36, -0.48, 0.80)  # direction to the lamp, a unit vector
 AMBIENT, DIFFUSE = 0.55, 0.45
-_SAME_FACE_M = 1e-4  # a point that is as near to a face of a box is on it
+_SAME_FACE_M = 1e-4  # points this near to a face of a box are on it
 _JIT: dict[str, Any] = {
     "cache": True,
     "nogil": True,
@@ -33,7 +32,7 @@ _NO_NUMBER = np.empty((0, 0), np.uint8)
 
 
 class FlatPictures:
-    """Takes pictures of homes that share one list of geoms."""
+    """Renders pictures of homes that share one list of geoms."""
 
     def __init__(
         self,
@@ -42,9 +41,12 @@ class FlatPictures:
         instances: np.ndarray,
         far_m: float = HEAD_CAMERA_FAR_M,
     ) -> None:
-        """Args:
+        """Initialises the renderer.
+
+        Args:
             kinds: (G,) MuJoCo geom types.
-            classes, instances: (G,) numbers below 256 of each geom; 0 marks pixels without a geom.
+            classes, instances: (G,) class and instance of each geom, below 256; 0 for pixels
+                without a geom.
             far_m: depth beyond which nothing is seen.
 
         Raises:
@@ -52,7 +54,7 @@ class FlatPictures:
         """
         self._kinds = np.asarray(kinds, dtype=np.int32).copy()
         self._caster = Caster(self._kinds, far_m=far_m)
-        # Pixels without a geom have the geom number -1.
+        # Pixels without a geom have id -1, so the tables are shifted by one.
         self._classes, self._instances = (
             np.append(np.uint8(0), np.asarray(numbers, dtype=np.uint8))
             for numbers in (classes, instances)
@@ -73,12 +75,12 @@ class FlatPictures:
         semantic: np.ndarray | None = None,
         instance: np.ndarray | None = None,
     ) -> None:
-        """Writes the pictures that are given, each (H, W, ...) of the shape and contiguous.
+        """Writes the pictures whose arrays are given, each (H, W, ...) and contiguous.
 
         Args:
             pos, mat, size, camera_pos, camera_mat, fov_deg: as in `Caster.depth`.
             rgba: (G, 4) float32 colours, 0 to 1.
-            shape: (H, W).
+            shape: (H, W) of all pictures.
             depth: (H, W) float32, the same bits as `Caster.depth` writes.
             rgb: (H, W, 3) uint8; black where nothing is seen.
             semantic: (H, W) uint8, the class of the geom that is seen.
@@ -130,7 +132,10 @@ def _take(
     instance: Any,
     measures: bool,
 ) -> None:
-    """All pictures of one cast, in `u` depth if it `measures`; empty ones are not wanted."""
+    """Writes all pictures from one ray cast; empty arrays are skipped.
+
+    `u` receives inverse depth, and depth instead if `measures` is true.
+    """
     floor = _f4(1.0 / far)
     u[:] = floor
     ids = np.full(u.shape, -1, np.int32)
@@ -171,9 +176,9 @@ def _colour(
 ) -> None:
     """Writes the colour of each pixel from inverse depth u and geom (H, W).
 
-    The point that is seen is o + (F + c A + r B) / u in the frame of its geom, and its u-fold,
-    which needs no division, has the same normal. A pixel that lies on the face of a box that the
-    one before was on has its colour, which one coordinate tells.
+    In the frame of its geom the visible point is o + (F + c A + r B) / u. The point times u needs
+    no division and has the same normal. A pixel on the same face of a box as the previous pixel has
+    the same colour; one coordinate suffices to test for the same face.
     """
     height, width = inverse.shape
     step = 2.0 * tan_half / width
@@ -187,7 +192,7 @@ def _colour(
         red = green = blue = np.uint8(0)
         fx = fy = fz = ox = oy = oz = ax = ay = az = lx = ly = lz = _f4(0.0)
         s0 = s1 = s2 = _f4(0.0)
-        # Of the coordinate across the last face of a box.
+        # Terms of the coordinate normal to the last face of a box.
         across_f = across_o = across_a = across_s = _f4(0.0)
         for c in range(width):
             g = ids[r, c]
@@ -255,7 +260,7 @@ def _to_frame(
     y0: float,
     step: float,
 ) -> None:
-    """Camera, what a column and a row add to a ray, the first ray and the lamp, in a geom's."""
+    """Writes camera, ray step per column and row, first ray and lamp, in the geom's frame."""
     for k in range(3):
         here = across = up = back = lit = 0.0
         for i in range(3):
@@ -284,7 +289,7 @@ def _box_face(
     ly: float,
     lz: float,
 ) -> tuple[int, float]:
-    """The number of a box's face that a point is on, and the cosine between it and the lamp."""
+    """Returns the number of the box face at a point, and the cosine between its normal and lamp."""
     ex, ey, ez = abs(px) - s0, abs(py) - s1, abs(pz) - s2
     if ex >= ey and ex >= ez:
         return (0, lx) if px > 0.0 else (1, -lx)
@@ -305,7 +310,7 @@ def _round(
     ly: float,
     lz: float,
 ) -> Any:
-    """The cosine between the lamp and the normal of a sphere, cylinder or capsule at a point."""
+    """Returns the cosine between lamp and normal of a sphere, cylinder or capsule at a point."""
     if kind == CYLINDER:
         radial = math.sqrt(px * px + py * py)
         if abs(pz) - s1 > radial - s0:

@@ -1,9 +1,9 @@
 """Shaded colour pictures of primitive geoms, by the depth caster, without any GL library.
 
-A picture is the caster's inverse depth and geom ids, lit by a lamp above the scene (with a
-shadow map that the same caster draws from the lamp), a sky and a weak light at the camera, with
+The caster gives inverse depth and geom ids of a picture. The light is a lamp above the scene (with
+a shadow map that the same caster draws from the lamp), a sky and a weak light at the camera, with
 ambient occlusion and dark outlines where depth or normal jumps. Goal markers are drawn last and
-shine through what hides them.
+shine through geoms that hide them.
 """
 
 import math
@@ -27,7 +27,7 @@ _JIT: dict[str, Any] = {
     "fastmath": True,
     "error_model": "numpy",
 }
-_INLINE = {**_JIT, "forceinline": True}  # passing ten arrays costs more than the work
+_INLINE = {**_JIT, "forceinline": True}  # a call with ten arrays costs more than its work
 _f4 = np.float32
 _GAMMA = np.rint(255.0 * np.linspace(0, 1, 4096) ** (1 / 2.2)).astype(np.uint8)
 
@@ -42,12 +42,14 @@ class Shader:
         cutaway: np.ndarray | None = None,
         floor_bounds: tuple[float, float, float, float] | None = None,
     ) -> None:
-        """Args:
+        """Initialises the shader.
+
+        Args:
             kinds: (G,) MuJoCo geom types.
-            visible: (G,) bool, which geoms are ever drawn; all by default.
-            cutaway: (G,) int, groups of geoms (a wall, a piece of furniture) that are left out
-                together where a box of theirs stands between the camera and its focus; -1 is
-                never left out, nor is anything by default.
+            visible: (G,) bool, geoms that are drawn; all by default.
+            cutaway: (G,) int, group of each geom (a wall, a piece of furniture). A group is left
+                out of a picture if one of its boxes is between the camera and its focus; geoms with
+                -1, by default all, are never left out.
             floor_bounds: x_min, y_min, x_max, y_max within which planes have planks.
 
         Raises:
@@ -77,16 +79,17 @@ class Shader:
         supersample: int = 2,
         shadows: bool = True,
     ) -> np.ndarray:
-        """A picture (height, width, 3) uint8.
+        """Renders a picture (height, width, 3) uint8.
 
         Args:
             pos, mat, size, camera_pos, camera_mat, fov_deg: as in `Caster.depth`.
             rgba: (G, 4) colours, 0 to 1; geoms with alpha 0 are not drawn.
-            focus: (3,) or (K, 3) points (robot, cup) that cut-away geoms may not hide; without
-                any, none is cut away.
+            focus: (3,) or (K, 3) points (robot, cup) that cut-away geoms must not hide; without
+                focus no geom is cut away.
             hide: (G,) bool, geoms left out of this picture.
-            markers: spheres drawn over the scene; 40% opaque where something hides them.
+            markers: spheres drawn over the scene; 40% opaque where a geom hides them.
             supersample: rays per pixel in each direction (1 or 2).
+            shadows: whether the lamp casts shadows.
         """
         camera_mat = np.ascontiguousarray(camera_mat, dtype=np.float64).reshape(3, 3)
         camera_pos = np.ascontiguousarray(camera_pos, dtype=np.float64)
@@ -157,7 +160,7 @@ class Shader:
         camera_pos: np.ndarray,
         focus: np.ndarray,
     ) -> np.ndarray:
-        """(G,) bool: the groups with a box that sight lines to around the focus pass."""
+        """Returns (G,) bool: geoms of groups with a box on a line of sight to around the focus."""
         sight = focus - camera_pos
         side = np.array([-sight[0, 1], sight[0, 0], 0.0])
         side /= max(float(np.linalg.norm(side)), 1e-9)
@@ -171,7 +174,7 @@ class Shader:
         to_low, to_high = (-half - start) / step, (half - start) / step
         enter = np.minimum(to_low, to_high).max(axis=2)
         leave = np.maximum(to_low, to_high).min(axis=2)
-        # What begins in the last fifth is what the robot works at.
+        # A box that begins in the last fifth of a line is where the robot works, and stays.
         crossed = ((enter <= leave) & (leave > 0) & (enter < 0.8)).any(axis=1)
         return np.isin(self._cutaway, self._cutaway[self._barriers[crossed]])
 
@@ -179,7 +182,7 @@ class Shader:
     def _lamp(
         camera_pos: np.ndarray, camera_mat: np.ndarray, focus: np.ndarray | None
     ) -> CameraPose:
-        """The lamp hangs over the focus, or over a point 2.5 m ahead of the camera."""
+        """Returns the lamp's pose over the focus, or over a point 2.5 m ahead of the camera."""
         ahead = -camera_mat[:, 2]
         level = np.array([ahead[0], ahead[1], 0.0])
         level /= max(float(np.linalg.norm(level)), 1e-6)
@@ -204,7 +207,7 @@ def _surface(
     height: int,
     width: int,
 ) -> tuple[float, float, float, float, float, float]:
-    """World point and normal (towards the camera) of geom g at depth z of a pixel."""
+    """Returns world point and normal (towards the camera) of geom `g` at depth `z` of a pixel."""
     step = 2.0 * tan_half / width
     x = (c + 0.5) * step - tan_half
     y = tan_half * height / width - (r + 0.5) * step
@@ -261,13 +264,16 @@ def _open_sky(
     tan_half: float,
     every: int,
 ) -> Any:
-    """Share of the sky, 0 to 1, that every `every`-th pixel sees past its neighbours, and its u.
+    """Returns the unoccluded share of the sky, 0 to 1, at every `every`-th pixel, and its u.
 
-    A sample at v from the point hides max(0, n . v) / (v . v + eps) of it (McGuire et al., The
-    Alchemy screen-space ambient obscurance algorithm, HPG 2011, eq. 10). Returns (h, w, 2).
+    A sample at offset v from the point hides max(0, n . v) / (v . v + eps) of the sky (McGuire et
+    al., The Alchemy screen-space ambient obscurance algorithm, HPG 2011, eq. 10).
+
+    Returns:
+        (h, w, 2): share of the sky, and inverse depth u.
     """
     height, width = u.shape[0] // every, u.shape[1] // every
-    points = np.full((height, width, 3), 1e6, np.float32)  # far off where nothing is seen
+    points = np.full((height, width, 3), 1e6, np.float32)  # far away where nothing is seen
     normals = np.zeros((height, width, 3), np.float32)
     raw = np.ones((height, width), np.float32)
     result = np.ones((height, width, 2), np.float32)
@@ -329,7 +335,7 @@ def _open_sky(
 
 @njit(**_INLINE)
 def _sky_at(sky: Any, r: int, c: int, every: int, here: float) -> float:
-    """The open sky at a pixel, from the nearest four coarse ones of about its depth."""
+    """Returns the open sky at a pixel, from the nearest four coarse pixels of similar depth."""
     y = (r - every // 2) / every
     x = (c - every // 2) / every
     r0, c0 = int(max(y, 0.0)), int(max(x, 0.0))
@@ -345,7 +351,7 @@ def _sky_at(sky: Any, r: int, c: int, every: int, here: float) -> float:
 
 @njit(**_INLINE)
 def _planks(x: float, y: float, width: float) -> float:
-    """Brightness of a floor of 0.15 x 1.3 m boards; `width` is a pixel's width in metres."""
+    """Returns the brightness of a floor of 0.15 x 1.3 m boards; `width` is a pixel's (m)."""
     lane = math.floor(y * (1.0 / 0.15))
     place = x * (1.0 / 1.3) + 0.37 * (lane & 7)
     board = math.floor(place)
@@ -361,7 +367,7 @@ def _planks(x: float, y: float, width: float) -> float:
 def _shadow(
     x: float, y: float, z: float, slope: float, lamp: Any, axes: Any, lamp_u: Any, tan_lamp: float
 ) -> float:
-    """Share of the lamp that reaches a point, from its inverse depth picture (3 x 3 mean)."""
+    """Returns the share of the lamp's light at a point, by the shadow map `lamp_u` (3 x 3 mean)."""
     pixels = lamp_u.shape[0]
     dx, dy, dz = x - lamp[0], y - lamp[1], z - lamp[2]
     lz = -(axes[0, 2] * dx + axes[1, 2] * dy + axes[2, 2] * dz)
@@ -411,7 +417,7 @@ def _reflected(
     tan_lamp: float,
     floor: Any,
 ) -> tuple[float, float, float, float]:
-    """Linear colour that a surface point sends to the camera, and its share of haze."""
+    """Returns the linear colour that a surface point sends to the camera, and its share of haze."""
     lx, ly, lz = lamp[0] - x, lamp[1] - y, lamp[2] - z
     key = (nx * lx + ny * ly + nz * lz) / math.sqrt(lx * lx + ly * ly + lz * lz)
     if key > 0.0:
@@ -421,7 +427,7 @@ def _reflected(
     vx, vy, vz = cam[0] - x, cam[1] - y, cam[2] - z
     distance = math.sqrt(vx * vx + vy * vy + vz * vz)
     front = max(0.0, (nx * vx + ny * vy + nz * vz) / distance)
-    # Walls that meet at a corner differ a little whatever the lamp does.
+    # Ambient light depends on the normal, so that walls that meet at a corner always differ.
     ambient = (0.40 + 0.10 * nz + 0.06 * nx - 0.04 * ny) * open_sky
     fill = 0.20 * front * open_sky
     warm = 0.50 * key
@@ -443,10 +449,10 @@ def _reflected(
 
 @njit(**_JIT)
 def _outlines(u: Any, step: float) -> Any:
-    """How dark the outline is at each ray, 0 to 1 (H, W) float32.
+    """Returns the darkness of the outline at each ray, 0 to 1 (H, W) float32.
 
     On a plane inverse depth is linear in the pixel, so its second difference shows only edges:
-    jumps by its size, creases by the change of slope per pixel.
+    jumps by the size of the difference, creases by the change of slope per pixel.
     """
     height, width = u.shape
     dark = np.zeros((height, width), np.float32)
@@ -487,9 +493,9 @@ def _light(
     floor: Any,
     light: Any,
 ) -> None:
-    """Writes linear colours (H, W, 3), each the mean of its rays; `dark` are their outlines.
+    """Writes linear colours (H, W, 3), each the mean of its rays; `dark` is from `_outlines`.
 
-    Where all rays of a pixel meet one face, only the first is lit.
+    If all rays of a pixel meet one geom away from outlines, only the first ray is lit.
     """
     height, width = u.shape
     every = height // light.shape[0]
@@ -551,7 +557,7 @@ def _light(
 
 @njit(**_INLINE)
 def _is_plain(ids: Any, dark: Any, r0: int, c0: int, every: int) -> bool:
-    """Whether all rays of a pixel meet one geom, away from its edges."""
+    """Returns whether all rays of a pixel meet one geom, away from outlines."""
     g = ids[r0, c0]
     for r in range(r0, r0 + every):
         for c in range(c0, c0 + every):
@@ -564,7 +570,7 @@ def _is_plain(ids: Any, dark: Any, r0: int, c0: int, every: int) -> bool:
 def _draw_marker(
     u: Any, light: Any, centre: Any, radius: float, colour: Any, tan_half: float
 ) -> None:
-    """Blends a ball at `centre` (camera frame: right, up, backward) over the picture."""
+    """Blends a sphere at `centre` (camera frame: right, up, backward) over the picture."""
     height, width = u.shape
     every = height // light.shape[0]
     depth = -centre[2]
@@ -572,7 +578,7 @@ def _draw_marker(
         return
     step = 2.0 * tan_half / width
     tan_y = tan_half * height / width
-    # A circle of pixels around the ball, widened for balls off the axis.
+    # A circle of pixels around the sphere, widened for spheres off the axis.
     aslant = 1.0 + (abs(centre[0]) + abs(centre[1])) / depth
     pixels = radius * aslant / math.sqrt(depth * depth - radius * radius) / step + 2.0
     c_mid = (centre[0] / depth + tan_half) / step
@@ -589,7 +595,7 @@ def _draw_marker(
                 continue
             hidden = u[r, c] * (along - radius * math.sqrt(inside / length2)) > 1.0
             opacity = _MARKER_HIDDEN if hidden else _MARKER_SOLID
-            # Opaque parts compose over the rays of a pixel to the same total.
+            # The opacity per ray, so that all rays of a pixel compose to the full opacity.
             opacity = 1.0 - (1.0 - opacity) ** (1.0 / (every * every))
             shade = 0.55 + 0.45 * math.sqrt(inside)
             row, column = r // every, c // every
@@ -599,6 +605,6 @@ def _draw_marker(
 
 @njit(**_JIT)
 def _encode(light: Any, table: Any, out: Any) -> None:
-    """Linear light, clipped to 0 to 1, as bytes of a table of 4096 levels."""
+    """Converts linear light, clipped to 0 to 1, to bytes by a table of 4096 levels."""
     for i in range(light.size):
         out[i] = table[np.int32(min(max(light[i], _f4(0.0)), _f4(1.0)) * _f4(4095.0))]

@@ -24,7 +24,7 @@ _DARK, _DARKER = (27, 31, 38), (18, 21, 26)
 _MARGIN = 10
 _TITLE_SIZE, _TEXT_SIZE, _SMALL_SIZE = 17, 14, 12
 _SCALE_M = (0.5, 1.0, 2.0, 4.0, 8.0)
-# Colours of falling lightness and turning hue, near to far (after matplotlib's viridis, CC0).
+# Colours of decreasing lightness, near to far (after matplotlib's viridis, CC0).
 _DEPTH_COLOURS = np.array(
     [
         (253, 231, 37), (181, 222, 43), (110, 206, 88), (53, 183, 121), (31, 158, 137),
@@ -36,12 +36,12 @@ _DEPTH_COLOURS = np.array(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Caption:
-    """What the text of a frame says.
+    """Text of a frame.
 
     `title` is the plan step ("3/20 pick(003_cracker_box)"), `results` its predicates with their
     margins and whether they hold ("object_at: 0.12 m inside 0.30 m", True), `status` the lines
-    beside the picture (steps, time, force), `legend` the words of the line below them, each with
-    the colour (0 to 1) of the dot before it, or without dot.
+    beside the picture (steps, time, force), `legend` the entries of the line below them, each with
+    the colour (0 to 1) of its dot, or None for no dot.
     """
 
     title: str = ""
@@ -51,9 +51,9 @@ class Caption:
 
 
 def colour_depth(depth: np.ndarray) -> np.ndarray:
-    """Colours (h, w, 3) uint8 of normalised depth (h, w): yellow is near, dark is 10 m.
+    """Returns colours (h, w, 3) uint8 of normalised depth (h, w): yellow is near, dark is 10 m.
 
-    The square root of depth picks the colour, which leaves half of them for the first 2.5 m.
+    Colours are linear in the square root of depth, so that half of them show the first 2.5 m.
     """
     return _depth_table()[(np.sqrt(np.clip(depth, 0.0, 1.0)) * 255.0).astype(np.uint8)]
 
@@ -66,16 +66,16 @@ def _depth_table() -> np.ndarray:
 
 
 def compose_frame(third_person: np.ndarray, depth: np.ndarray, caption: Caption) -> np.ndarray:
-    """One frame: the third-person picture, head depth beside it, the caption below.
+    """Composes one frame: the third-person picture, head depth beside it, the caption below.
 
     Args:
         third_person: (H, W, 3) uint8.
         depth: (h, w) normalised head depth, 0 to 1.
-        caption: the text; what is too long for its place is cut with an ellipsis.
+        caption: the text; lines that are too long are cut with an ellipsis.
 
     Returns:
-        (H', W', 3) uint8; both sides are even, as video encoders need them, and depend on the
-        shape of `third_person` only.
+        (H', W', 3) uint8; both sides are even, as video encoders require, and depend only on the
+        shape of `third_person`.
     """
     height, width = third_person.shape[:2]
     side = max(2 * _MARGIN + 16, 2 * height // 3)
@@ -114,7 +114,7 @@ def _draw_legend(
     right: int,
     legend: Sequence[tuple[str, tuple[float, float, float] | None]],
 ) -> None:
-    """Words in a line that ends before `right`, with their dots."""
+    """Draws the legend in one line that ends before `right`."""
     x, y = place
     draw = ImageDraw.Draw(frame)
     for text, colour in legend:
@@ -128,7 +128,7 @@ def _draw_legend(
 
 
 def _draw_scale(frame: Image.Image, left: int, side: int) -> None:
-    """The colour scale of the depth panel, in metres, just below it."""
+    """Draws the colour scale of the depth panel, in metres, just below the panel."""
     strip = np.repeat(_depth_table()[None, :, :], 5, axis=0)
     frame.paste(Image.fromarray(strip).resize((side, 5)), (left, side))
     for metres in _SCALE_M:
@@ -159,7 +159,10 @@ def _text(
 
 @functools.lru_cache(maxsize=256)
 def _line(text: str, size: int, room: int) -> Image.Image:
-    """How opaque a line of at most `room` pixels is: most lines come again with the next frame."""
+    """Returns the opacity mask of a line of at most `room` pixels.
+
+    The cache is useful because most lines are the same in the next frame.
+    """
     font = _font(size)
     if font.getlength(text) > room:
         while text and font.getlength(text + "...") > room:
@@ -171,10 +174,10 @@ def _line(text: str, size: int, room: int) -> Image.Image:
 
 
 def encoder() -> str:
-    """The path of ffmpeg, which encodes videos.
+    """Returns the path of ffmpeg, which encodes videos.
 
     Raises:
-        UserError: it is not there.
+        UserError: ffmpeg is missing or cannot be run.
     """
     import imageio_ffmpeg
 
@@ -185,27 +188,29 @@ def encoder() -> str:
             "videos: there is no video encoder (ffmpeg); reinstall imageio-ffmpeg, set "
             "IMAGEIO_FFMPEG_EXE to a program that is there, or use videos=0"
         ) from None
-    if shutil.which(program) is None:  # a variable may name what is not there
+    if shutil.which(program) is None:  # IMAGEIO_FFMPEG_EXE may be wrong
         raise UserError(f"videos: the encoder '{program}' cannot be run; set IMAGEIO_FFMPEG_EXE")
     return program
 
 
 class VideoWriter:
-    """Writes an mp4 (H.264, yuv420p) that appears under its name only when it is complete.
+    """Context manager that writes an mp4 (H.264, yuv420p).
 
-    A context manager. The file is written under a temporary name and renamed at the end; an
-    exception inside the block removes it. Without any frame no file appears.
+    The file is written under a temporary name and renamed when it is complete; an exception inside
+    the block removes it. Without frames there is no file.
     """
 
     def __init__(self, path: str | os.PathLike[str], fps: float = 30.0, every: int = 1) -> None:
-        """Args:
-            path: the file, ending in `.mp4`; its folder is made if need be.
-            fps: frames a second of playback.
-            every: only every `every`-th call of `add` becomes a frame, the first one included.
-                With one call a control step of 1/30 s, real time is fps = 30 / every.
+        """Initialises the writer.
+
+        Args:
+            path: the file, ending in `.mp4`; its folder is created if necessary.
+            fps: frames per second of playback.
+            every: only every `every`-th call of `add` adds a frame, starting with the first. With
+                one call per control step of 1/30 s, playback is in real time at fps = 30 / every.
 
         Raises:
-            UserError: `path` is no `.mp4`, or fps or every is not positive.
+            UserError: `path` does not end in `.mp4`, or fps or every is not positive.
         """
         self.path = Path(path)
         if self.path.suffix != ".mp4":
@@ -214,14 +219,16 @@ class VideoWriter:
             raise UserError(f"video: fps {fps} and every {every} must be positive")
         self.frames = 0
         self._fps, self._every, self._calls = fps, every, 0
-        self._cleanup = contextlib.ExitStack()  # what is left to do at the end
+        self._cleanup = contextlib.ExitStack()  # actions of `__exit__`
         self._temporary = self.path
         self._encoder: Any = None  # imageio's writer, from the first frame on
         self._shape: tuple[int, ...] = ()
 
     def __enter__(self) -> "VideoWriter":
-        """Raises:
-        UserError: the folder cannot be written.
+        """Opens the temporary file.
+
+        Raises:
+            UserError: the folder cannot be written.
         """
         try:
             with contextlib.ExitStack() as cleanup:
@@ -234,9 +241,9 @@ class VideoWriter:
         return self
 
     def add(self, frame: np.ndarray | Callable[[], np.ndarray]) -> None:
-        """Adds a frame (H, W, 3) uint8 with even sides, the same for all frames.
+        """Adds a frame (H, W, 3) uint8; both sides are even and the same for all frames.
 
-        A function is called only if its frame is wanted, which saves rendering the others.
+        A function is called only if its frame is used, which saves rendering the other frames.
 
         Raises:
             UserError: the encoder cannot write.
@@ -270,7 +277,7 @@ class VideoWriter:
             pixelformat="yuv420p",
             quality=None,
             macro_block_size=2,
-            ffmpeg_log_level="quiet",  # whether all went well is seen from what it wrote
+            ffmpeg_log_level="quiet",  # errors are detected from the file
             output_params=["-crf", "24", "-preset", "veryfast", "-movflags", "+faststart"],
         )
 
@@ -286,17 +293,17 @@ class VideoWriter:
             raise UserError(f"video: cannot write {self.path}: {_first_line(problem)}") from None
 
     def _complete(self) -> None:
-        """Leaves a whole video under the temporary name, or nothing without any frame."""
+        """Completes the video under the temporary name, or removes it if there are no frames."""
         if self._encoder is not None:
             self._encoder.close()
-            if not _is_whole(self._temporary):  # nobody tells how the encoder's process ended
+            if not _is_whole(self._temporary):  # imageio hides the exit code
                 raise OSError("the encoder ended too early; is the disk full?")
         if not self.frames:
             self._temporary.unlink()
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether an mp4 file has its index, and all of its parts to their ends (ISO 14496-12, 4.2)."""
+    """Returns whether an mp4 file has its index and complete boxes (ISO 14496-12, 4.2)."""
     size, at, kinds = path.stat().st_size, 0, set()
     with path.open("rb") as file:
         while at < size:

@@ -1,4 +1,4 @@
-"""Engines behind one protocol. Knows worlds, no skill."""
+"""Physics engines behind one simulator interface, independent of skills."""
 
 import importlib.metadata
 from typing import TYPE_CHECKING
@@ -21,15 +21,15 @@ def make(
     filter_base: bool = True,
     habitat: HabitatSettings | None = None,
 ) -> Simulator:
-    """A simulator by the name of its engine.
+    """Creates a simulator.
 
     Args:
         engine: one of `tpsrl.sim.engines.ENGINES`.
-        num_envs: homes that it holds.
-        slots: objects that an episode may have, 12 or 30.
-        layout_set: the apartments, as `tpsrl.world.layouts` names them.
-        filter_base: keep the base's target on the free floor, as HAB's navmesh does.
-        habitat: where Habitat is, for the engine of that name.
+        num_envs: number of homes.
+        slots: maximum number of objects in an episode, 12 or 30.
+        layout_set: name of a set of apartments in `tpsrl.world.layouts`.
+        filter_base: whether to keep the base's target on the free floor, as HAB's navmesh does.
+        habitat: settings of the engine `habitat`.
 
     Raises:
         UserError: the engine, slots or layout set is unknown (names the nearest), or the engine's
@@ -45,7 +45,7 @@ def make(
         from tpsrl.sim.warp.simulator import WarpSimulator
 
         return WarpSimulator(num_envs, slots, layout_set, filter_base)
-    # An engine's libraries load only where that engine is made.
+    # Imports are local so that only the libraries of the requested engine are loaded.
     from tpsrl.sim.mujoco_sim import MujocoSimulator
 
     return MujocoSimulator(num_envs, slots, layout_set, filter_base)
@@ -58,10 +58,12 @@ def make_batch(
     layout_set: str = "replica_cad",
     filter_base: bool = True,
 ) -> "BatchSimulator":
-    """Homes that step together, with tensors in and out; see `make` for the arguments.
+    """Creates a batch simulator, whose homes step together with tensors in and out.
+
+    The arguments are those of `make`.
 
     Raises:
-        UserError: as `make`, or the engine cannot step homes together.
+        UserError: as in `make`, or the engine cannot step homes together.
     """
     if engine == "habitat":
         raise UserError("engine: 'habitat' has no batch; use engine=mujoco or engine=warp")
@@ -76,7 +78,7 @@ def make_batch(
 
 
 def stamp(engine: str = "mujoco") -> str:
-    """What the snapshots of an engine say of it; those with another stamp do not fit.
+    """Returns the stamp of an engine's snapshots; snapshots with another stamp do not restore.
 
     Raises:
         UserError: the engine is unknown; names the nearest.
@@ -89,10 +91,14 @@ def stamp(engine: str = "mujoco") -> str:
 
 
 def versions(engine: str = "mujoco", habitat: HabitatSettings | None = None) -> dict[str, str]:
-    """The versions of an engine's libraries, by name; those of Habitat where `habitat` says it is.
+    """Returns the versions of an engine's libraries by name.
+
+    Args:
+        engine: one of `tpsrl.sim.engines.ENGINES`.
+        habitat: settings of the Habitat installation to query, for the engine `habitat`.
 
     Raises:
-        UserError: the engine is unknown (names the nearest), or cannot be had.
+        UserError: the engine is unknown (names the nearest) or not installed.
     """
     libraries = engines.info(engine).libraries
     if engine == "habitat":

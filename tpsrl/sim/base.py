@@ -15,7 +15,10 @@ from tpsrl.world.state import WorldState
 
 
 class Overlap(UserError):
-    """An episode starts with the robot or an object inside something; `what` says which."""
+    """Raised when an episode starts with the robot or an object inside another body.
+
+    `what` names both bodies and the depth of the overlap.
+    """
 
     def __init__(self, episode: str, what: str) -> None:
         super().__init__(f"episode {episode}: {what}")
@@ -23,20 +26,20 @@ class Overlap(UserError):
 
 
 class HomeLost(RunError):
-    """A home has ended or failed in the midst of an episode; a reset brings it back."""
+    """Raised when a home ends or fails during an episode; a reset makes it usable again."""
 
 
-# What an engine may measure beside state and depth, by the names of the sensors that show it.
+# Optional measurements of an engine besides state and depth, named after their sensors.
 MEASURES = ("laser", "clearance", "motion", "neighbours")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What an engine can do; callers ask instead of trying.
+    """Capabilities of an engine, for callers to check before they use an optional method.
 
-    `measures` are those of `MEASURES` that it gives, `cameras` those of
-    `tpsrl.world.cameras.PICTURES`; the methods for the others raise `UserError`.
-    Without `shapes` there is nothing for a viewer to draw.
+    `measures` is the provided subset of `MEASURES`, `cameras` the provided subset of
+    `tpsrl.world.cameras.PICTURES`; methods for the others raise `UserError`. Without `shapes` a
+    viewer cannot show the homes.
     """
 
     exact_snapshots: bool
@@ -49,10 +52,11 @@ class Capabilities:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A home frozen: restored state and the same actions give the same future, bit for bit.
+    """Frozen state of a home, from which the same actions give the same future, bit for bit.
 
-    `arrays` are plain numpy arrays (safe to store without pickle), `episode` is the record that
-    the home was reset with. Restores into any home of any process with the same `engine` stamp.
+    `arrays` are plain numpy arrays (safe to store without pickle), `episode` is the episode of the
+    last reset. A snapshot restores into any home of any process with the same `engine` stamp,
+    slots and layout set.
     """
 
     engine: str
@@ -61,7 +65,7 @@ class Snapshot:
 
 
 class Simulator(Protocol):
-    """A batch of homes. Every call names the homes it is about; the others do not move."""
+    """A batch of homes. Methods act on the homes in `env_ids`; the other homes do not move."""
 
     @property
     def num_envs(self) -> int:
@@ -70,7 +74,7 @@ class Simulator(Protocol):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What this engine can do."""
+        """Capabilities of the engine."""
         ...
 
     @property
@@ -83,68 +87,88 @@ class Simulator(Protocol):
         ...
 
     def reset(self, env_ids: Sequence[int], episodes: Sequence[Episode]) -> None:
-        """Puts each home into the start of its episode.
+        """Puts each home into the start state of its episode.
 
         Raises:
-            UserError: an episode names an unknown layout, object or receptacle, has more objects
-                than there are slots.
-            Overlap: the robot or an object is inside something.
+            UserError: an episode names an unknown layout, object or receptacle, or has more
+                objects than there are slots.
+            Overlap: the robot or an object is inside another body.
         """
         ...
 
     def step(self, env_ids: Sequence[int], actions: np.ndarray) -> None:
-        """One control step of 1/30 s; actions (n, 11) as `tpsrl.world.action` says, clipped."""
+        """Takes one control step of 1/30 s in each home.
+
+        `actions` (n, 11) are laid out as in `tpsrl.world.action` and clipped to [-1, 1].
+        """
         ...
 
     def state(self, env_ids: Sequence[int]) -> WorldState:
-        """The state of the homes, batch axis in the order of `env_ids`."""
+        """Returns the state of the homes; the batch axis is in the order of `env_ids`."""
         ...
 
     def depth(self, env_ids: Sequence[int], height: int = 64, width: int = 64) -> np.ndarray:
-        """Head depth (n, height, width) float32, 0 to 10 m mapped to 0 to 1, 90 degrees wide."""
+        """Returns the head camera's depth, 90 degrees wide.
+
+        Returns:
+            (n, height, width) float32, 0 to 10 m mapped to 0 to 1.
+        """
         ...
 
     def look(self, env_ids: Sequence[int], sizes: Mapping[str, Sides]) -> dict[str, np.ndarray]:
-        """Pictures (n, height, width) by the names of `tpsrl.world.cameras.PICTURES`.
+        """Returns pictures of the robot's cameras.
 
-        Depth is float32 as of `depth`, and "head_depth" the same bits. Colour is uint8 (n, height,
-        width, 3), lit by one lamp. Of semantic pictures each pixel is the number of its class in
-        `tpsrl.world.cameras.CLASSES`, of instance pictures an index into `instances`, uint8.
-        Pictures of one camera and size take one cast.
+        Pictures of the same camera and size share one ray cast.
+
+        Args:
+            env_ids: the n homes.
+            sizes: height and width of each picture, by its name in
+                `tpsrl.world.cameras.PICTURES`.
+
+        Returns:
+            Arrays by picture name. Depth is (n, height, width) float32, scaled as in `depth`, and
+            "head_depth" has the same bits as `depth`. Colour is (n, height, width, 3) uint8, lit
+            by one lamp. Semantic pictures are (n, height, width) uint8, indices into
+            `tpsrl.world.cameras.CLASSES`, and instance pictures indices into `instances`.
         """
         ...
 
     def laser(self, env_ids: Sequence[int]) -> np.ndarray:
-        """Scans (n, LASER_RAYS) float32 by the base's laser, see `tpsrl.sim.laser.Laser`."""
+        """Returns scans (n, LASER_RAYS) float32 of the base's laser in metres.
+
+        See `tpsrl.sim.laser.Laser.ranges`.
+        """
         ...
 
     def clearance(self, env_ids: Sequence[int], targets: np.ndarray) -> np.ndarray:
-        """How near points of the robot are to surfaces, (n, CLEARANCE_ROWS, 4) float32.
+        """Returns clearances of points of the robot, (n, CLEARANCE_ROWS, 4) float32.
 
-        See `tpsrl.sim.clearance.Clearance`; `targets` (n,) are the objects that the hands are to
-        touch, -1 for none.
+        See `tpsrl.sim.clearance.Clearance.measure`. `targets` (n,) are the objects that the hands
+        are meant to touch, -1 for none.
         """
         ...
 
     def neighbours(
         self, env_ids: Sequence[int], targets: np.ndarray, points: np.ndarray
     ) -> np.ndarray:
-        """Loose objects nearest to cups and to `points` (n, 3), (n, NEIGHBOUR_ROWS, 4) float32.
+        """Returns the nearest loose objects to the cups and to `points` (n, 3).
 
-        See `tpsrl.sim.clearance.Clearance.neighbours`. Neither what is held nor the objects
-        `targets` (n,) count.
+        Held objects and the objects `targets` (n,) do not count.
+
+        Returns:
+            (n, NEIGHBOUR_ROWS, 4) float32; see `tpsrl.sim.clearance.Clearance.neighbours`.
         """
         ...
 
     def object_velocity(self, env_ids: Sequence[int], objects: np.ndarray) -> np.ndarray:
-        """Velocities (n, 6) float32 of one object each, world frame: m/s, then rad/s.
+        """Returns the velocity (n, 6) float32 of one object per home, world frame: m/s, rad/s.
 
-        `objects` (n,) are their numbers in the episode; -1 for none, whose velocity is 0.
+        `objects` (n,) are indices into the episodes' objects; -1 gives velocity 0.
         """
         ...
 
     def snapshot(self, env_id: int) -> Snapshot:
-        """The home, frozen.
+        """Returns a snapshot of a home.
 
         Raises:
             UserError: the engine cannot take exact snapshots.
@@ -152,10 +176,11 @@ class Simulator(Protocol):
         ...
 
     def restore(self, env_id: int, snapshot: Snapshot) -> None:
-        """Puts a home exactly into the frozen state.
+        """Restores a home exactly to a snapshot.
 
         Raises:
-            UserError: the snapshot does not fit, or the engine cannot take exact snapshots.
+            UserError: the snapshot does not fit the home, or the engine cannot take exact
+                snapshots.
         """
         ...
 
@@ -167,11 +192,14 @@ class Simulator(Protocol):
         width: int = 480,
         markers: Sequence[Sphere] = (),
     ) -> np.ndarray:
-        """Shaded colour picture (height, width, 3) uint8; camera "third_person" or "head"."""
+        """Returns a shaded colour picture (height, width, 3) uint8.
+
+        `camera` is "third_person" or "head"; `markers` exist only in the picture.
+        """
         ...
 
     def shapes(self, env_id: int) -> list[Shape]:
-        """What a home is made of, for a viewer.
+        """Returns the shapes of a home, for a viewer.
 
         Raises:
             UserError: the engine has no shapes.
@@ -179,9 +207,12 @@ class Simulator(Protocol):
         ...
 
     def body_poses(self, env_id: int) -> np.ndarray:
-        """Poses (m, 7) float32 of the bodies that move: position (m), quaternion (w, x, y, z)."""
+        """Returns the poses (m, 7) float32 of the bodies that can move.
+
+        A pose is position (m), then quaternion (w, x, y, z).
+        """
         ...
 
     def close(self) -> None:
-        """Frees what the engine holds; safe to call twice."""
+        """Frees the engine's resources; safe to call twice."""
         ...

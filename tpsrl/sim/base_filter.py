@@ -1,4 +1,4 @@
-"""Keeps the base's target on the free floor, as HAB's navmesh does for its kinematic base."""
+"""Filter that keeps the base on the free floor, as HAB's navmesh does for its kinematic base."""
 
 import math
 
@@ -8,13 +8,13 @@ from tpsrl.runtime.compiled import njit
 from tpsrl.world.action import CONTROL_HZ
 from tpsrl.world.floor import clearance_gradient
 
-# The base brakes at 2 kN over its 110 kg less the arm's reaction (measured: 12 m/s2 holds).
+# Deceleration of the base in m/s2: 2 kN on 110 kg, less the arm's reaction (measured: 12 holds).
 BRAKE = 12.0
-SHARE = 0.7  # of the speed from which that stops the base in time
-TOLERANCE_M = 0.01  # of a map with cells of 0.025 m
-LEAST_STEP_M = 0.0125  # along the way ahead
-CREEP_M = 1e-4  # nearer in a step, where it is too near already
-ATTEMPTS = 4  # to slide along what stands ahead, and to stop in a corner
+SHARE = 0.7  # allowed share of the highest speed from which the base stops in time
+TOLERANCE_M = 0.01  # of the distance map, whose cells are 0.025 m
+LEAST_STEP_M = 0.0125  # smallest step of the search for obstacles ahead
+CREEP_M = 1e-4  # allowed approach per step where the base is already too near
+ATTEMPTS = 4  # iterations of sliding along obstacles ahead, and of slowing down in a corner
 
 
 @njit(cache=True)
@@ -28,11 +28,20 @@ def filter_velocity(
     vy: float,
     radius: float,
 ) -> tuple[float, float]:
-    """The velocity (m/s) without what would bring the disc of `radius` into an obstacle.
+    """Limits a velocity so that the disc of `radius` does not enter an obstacle.
 
-    The part towards the nearest obstacle, and towards the first one within the braking distance
-    ahead, is limited to the speed from which the base can still stop; the rest slides along it
-    (HAB: allow_dyn_slide).
+    The component towards the nearest obstacle, and towards the first obstacle within the braking
+    distance ahead, is limited to the speed from which the base can still stop. The remaining
+    velocity slides along the obstacle (HAB: allow_dyn_slide).
+
+    Args:
+        distance, x0, y0: map of the distance to the nearest obstacle (m), and its corner.
+        x, y: position of the base (m).
+        vx, vy: commanded velocity (m/s), world frame.
+        radius: of the base (m).
+
+    Returns:
+        The limited velocity (m/s), world frame.
     """
     value, gx, gy = clearance_gradient(distance, x0, y0, x, y)
     vx, vy = _slid(vx, vy, gx, gy, value - radius)
@@ -46,7 +55,7 @@ def filter_velocity(
         if sx == vx and sy == vy:
             break
         vx, vy = sx, sy
-    # In a corner there is nothing to slide along.
+    # In a corner sliding is not enough: the velocity is halved until the next step is free.
     least = min(value - CREEP_M, radius - TOLERANCE_M)
     for _ in range(ATTEMPTS):
         following = (x + vx / CONTROL_HZ, y + vy / CONTROL_HZ)
@@ -58,13 +67,13 @@ def filter_velocity(
 
 @njit(cache=True)
 def _speed_limit(free: float) -> float:
-    """The speed (m/s) from which the base stops within `free` (m)."""
+    """Returns the speed (m/s) from which the base stops within `free` (m)."""
     return SHARE * math.sqrt(2.0 * BRAKE * free) if free > 0.0 else 0.0
 
 
 @njit(cache=True)
 def _slid(vx: float, vy: float, gx: float, gy: float, free: float) -> tuple[float, float]:
-    """A velocity whose part against (gx, gy) stops within `free` (m)."""
+    """Limits the velocity's component against (gx, gy) so that it stops within `free` (m)."""
     norm = math.hypot(gx, gy)
     if norm < 1e-6:
         return vx, vy
@@ -86,9 +95,11 @@ def _contact_ahead(
     vy: float,
     least: float,
 ) -> tuple[float, float, float]:
-    """How far ahead (m) something is nearer than `least`, and the gradient of the distance there.
+    """Finds the first point ahead with an obstacle nearer than `least` (m).
 
-    -1 where nothing is within the braking distance.
+    Returns:
+        The distance to that point (m), -1 if there is none within the braking distance, and the
+        gradient of the distance map there.
     """
     speed = math.hypot(vx, vy)
     if speed < 1e-6:

@@ -1,8 +1,8 @@
-"""How fast the embedded engine is on this machine, and how well its depth agrees with MuJoCo's.
+"""Speed of the embedded engine on this machine, and agreement of its depth with MuJoCo's.
 
-What one core does is measured in that core's own time, as medians over many short turns in which
-the quantities alternate; so other work on the machine disturbs little. Several processes at once
-are measured by the clock on the wall.
+Figures of one core are measured in CPU time of the thread, as medians over many short turns in
+which the quantities alternate, so that other load on the machine has little effect. Several
+processes at once are measured in wall-clock time.
 """
 
 import dataclasses
@@ -34,7 +34,7 @@ from tpsrl.world.slots import CAPACITIES
 OBJECTS = CAPACITIES
 SIZES = (64, 128)
 _EPISODES = 4
-_TURN = 60  # control steps or frames that are timed at a stretch
+_TURN = 60  # control steps or frames in one timed turn
 _POSES = 100
 _PICTURES = {
     "depth": ("head_depth",),
@@ -47,14 +47,14 @@ _PRESSED, _AHEAD_M = "003_cracker_box", 0.7
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Options:
-    """How long to measure, in seconds a home and situation, and in how many processes at most."""
+    """Settings: seconds per home size and situation, and the maximum number of processes."""
 
     seconds: float
     processes: int
 
 
 def measure(options: Options, say: Callable[[str], None] = lambda line: None) -> dict[str, Any]:
-    """All figures, as JSON types; `say` is told what is going on."""
+    """Returns all figures as JSON types; `say` is called with a line at each stage."""
     report: dict[str, Any] = {"engine": f"mujoco {mujoco.__version__}", "homes": []}
     for objects in OBJECTS:
         for situation, start in (("free", in_the_open), ("contact", among_objects)):
@@ -78,13 +78,13 @@ def measure(options: Options, say: Callable[[str], None] = lambda line: None) ->
 
 
 def in_the_open(episode: Episode) -> Episode:
-    """The robot where it has most room, so that it can wave and turn without touching anything."""
+    """Moves the robot's start to the most open floor, where its motion touches nothing."""
     x, y = _roomiest(episode.layout)
     return dataclasses.replace(episode, robot_start=(x, y, 0.0))
 
 
 def among_objects(episode: Episode) -> Episode:
-    """The same, with a box on the floor, for the cup to press on, and objects close around it."""
+    """As `in_the_open`, with a box on the floor for the cup to press, and objects around it."""
     x, y = _roomiest(episode.layout)
     objects = list(episode.objects)
     spots = ((0.0, 0.0), (0.0, 0.18), (0.0, -0.18), (0.16, 0.0))
@@ -104,7 +104,7 @@ def _roomiest(layout: str) -> tuple[float, float]:
 
 
 def _actions(contact: bool) -> np.ndarray:
-    """(n, 1, 11): the base turns to and fro; without contact the arm waves, else it presses."""
+    """Returns (n, 1, 11): the base turns to and fro; the arm waves, or with `contact` stays."""
     swing = np.sign(np.sin(np.linspace(0, 2 * np.pi, _TURN, endpoint=False)))
     actions = np.zeros((_TURN, 1, act.SIZE))
     actions[:, 0, act.GRIP] = -1.0
@@ -115,13 +115,13 @@ def _actions(contact: bool) -> np.ndarray:
 
 
 def _prepared(objects: int, start: Callable[[Episode], Episode]) -> Iterator[MujocoSimulator]:
-    """A simulator in its situation, in one apartment after the other."""
+    """Yields a simulator in its situation, in one apartment after another."""
     simulator = MujocoSimulator(slots=objects)
     for episode in _episodes(objects):
         simulator.reset([0], [start(episode)])
         action = np.zeros((1, act.SIZE))
         action[0, act.GRIP] = -1.0
-        for _ in range(40):  # until what lies still sleeps
+        for _ in range(40):  # until objects at rest sleep
             simulator.step([0], action)
         if start is among_objects:
             for way in _down_to(2 * object_kind(_PRESSED).half[2]):
@@ -135,7 +135,10 @@ def _episodes(objects: int) -> list[Episode]:
 
 
 def _down_to(height: float) -> np.ndarray:
-    """Arm actions (n, 7) that bring the cup from rest to press 2 cm below a height, `_AHEAD_M`."""
+    """Returns arm actions (n, 7) that move the cup from rest to press `_AHEAD_M` ahead.
+
+    The last target of the cup is 2 cm below `height` (m).
+    """
     down, steps = np.array([0.0, 0.0, -1.0]), []
     at = np.array(REST_ARM)
     for above in (0.08, -0.02):
@@ -162,7 +165,7 @@ def _rates(objects: int, start: Callable[[Episode], Episode], seconds: float) ->
         end = time.perf_counter() + seconds / _EPISODES
         while not touching or time.perf_counter() < end:
             for name, work in works.items():
-                simulator.restore(0, snapshot)  # so that all turns are about the same motion
+                simulator.restore(0, snapshot)  # so that all turns have the same motion
                 begin = time.thread_time()
                 for i in range(_TURN):
                     work(i)
@@ -174,7 +177,10 @@ def _rates(objects: int, start: Callable[[Episode], Episode], seconds: float) ->
 
 
 def _works(simulator: MujocoSimulator, actions: np.ndarray) -> dict[str, Callable[[int], object]]:
-    """What is timed, by name: each call is one control step, one frame, or both."""
+    """Returns the timed functions by name.
+
+    Each call is one control step, one state, one frame, or a step with a frame.
+    """
 
     def step(i: int) -> None:
         simulator.step([0], actions[i % len(actions)])
@@ -212,7 +218,7 @@ def _robot_touches(home: MujocoHome) -> bool:
 
 
 def _latencies() -> dict[str, float]:
-    """Milliseconds for a reset into another layout, a snapshot, and its restoration."""
+    """Returns the milliseconds for a reset into another layout, a snapshot, and its restoration."""
     simulator = MujocoSimulator(slots=12)
     episodes = _episodes(12)
     works: dict[str, Callable[[int], object]] = {
@@ -236,7 +242,7 @@ def _latencies() -> dict[str, float]:
 
 
 def _pictures(size: int, seconds: float) -> dict[str, float]:
-    """Frames a second of what one cast of the head's rays can show, where episodes begin."""
+    """Returns frames per second of combinations of head pictures, measured in start states."""
     turns: dict[str, list[float]] = {name: [] for name in _PICTURES}
     for simulator in _prepared(12, lambda episode: episode):
         works = {name: _looking(simulator, names, size) for name, names in _PICTURES.items()}
@@ -263,7 +269,7 @@ def _looking(simulator: MujocoSimulator, names: tuple[str, ...], size: int) -> C
 
 
 def _compare_depth(size: int) -> dict[str, float]:
-    """The caster's speed against `mj_multiRay` and agreement with `mj_ray`, on the same scenes."""
+    """Returns the caster's speed against `mj_multiRay` and agreement with `mj_ray`, same scenes."""
     simulator = MujocoSimulator(slots=12)
     home, rng = simulator.homes[0], np.random.default_rng(0)
     episodes = _episodes(12)
@@ -288,7 +294,7 @@ def _compare_depth(size: int) -> dict[str, float]:
 
 
 def rays_depth(home: MujocoHome, size: int) -> np.ndarray:
-    """The head's depth (size, size) by `mj_multiRay`, 0 to 10 m mapped to 0 to 1."""
+    """Returns the head's depth (size, size) by `mj_multiRay`, 0 to 10 m mapped to 0 to 1."""
     camera = home._home.head_camera
     pos, turn = home.data.cam_xpos[camera], home.data.cam_xmat[camera].reshape(3, 3)
     across = (np.arange(size) + 0.5) * 2 / size - 1
@@ -316,10 +322,10 @@ def rays_depth(home: MujocoHome, size: int) -> np.ndarray:
 
 
 def _agreement(home: MujocoHome, depth: np.ndarray) -> float:
-    """Share of 64 x 64 pixels of a picture (size, size) within 1 cm of `mj_ray`.
+    """Returns the share of 64 x 64 pixels of a picture (size, size) within 1 cm of `mj_ray`.
 
-    Single rays, because `mj_multiRay` leaves out capsules and cylinders close to the camera: up to
-    67 of 4,096 pixels, all of which `mj_ray` sees as the caster does (MuJoCo 3.17).
+    Single rays are used because `mj_multiRay` misses capsules and cylinders close to the camera: up
+    to 67 of 4,096 pixels, in all of which `mj_ray` agrees with the caster (MuJoCo 3.17).
     """
     camera, size = home._home.head_camera, len(depth)
     pos, turn = home.data.cam_xpos[camera], home.data.cam_xmat[camera].reshape(3, 3)
@@ -328,7 +334,7 @@ def _agreement(home: MujocoHome, depth: np.ndarray) -> float:
     for row in range(0, size, size // 64):
         for column in range(0, size, size // 64):
             x, y = (column + 0.5) * 2 / size - 1, 1 - (row + 0.5) * 2 / size
-            # With a ray of unit depth the returned distance is planar depth.
+            # For a ray with forward component 1 the returned distance is planar depth.
             ray = turn @ np.array([x, y, -1.0])
             found = mujoco.mj_ray(home.model, home.data, pos, ray, None, 1, -1, geom)
             seen = min(found, HEAD_CAMERA_FAR_M) if geom[0] >= 0 else HEAD_CAMERA_FAR_M
@@ -340,10 +346,10 @@ def _agreement(home: MujocoHome, depth: np.ndarray) -> float:
 
 
 def _in_processes(count: int, seconds: float) -> dict[str, float]:
-    """Steps with 64 x 64 depth a second of so many processes at once, 12 objects, free motion."""
+    """Returns steps with 64 x 64 depth per second of `count` processes, 12 objects, free motion."""
     context = multiprocessing.get_context("spawn")
     ready = functools.partial(_get_ready, context.Barrier(count))
-    # A task for each, so all are at work at the same time.
+    # One task per process, so that all processes work at the same time.
     total = float(sum(rate for _, rate in pool.run(ready, [seconds] * count, count)))
     return {
         "count": count,
@@ -353,7 +359,10 @@ def _in_processes(count: int, seconds: float) -> dict[str, float]:
 
 
 def _get_ready(barrier: Barrier) -> Callable[[float], float]:
-    """Steps for so many seconds, beginning together with the others; how many a second."""
+    """Prepares a process; returns its function that measures steps per second.
+
+    The function starts once all processes are at the barrier, and steps for the given seconds.
+    """
     simulator = next(_prepared(12, in_the_open))
     actions = _actions(contact=False)
     both = _works(simulator, actions)["steps_with_depth_64_per_s"]

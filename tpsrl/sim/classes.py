@@ -1,4 +1,4 @@
-"""Class and instance of each geom of the embedded engine, for semantic and instance pictures."""
+"""Semantic classes and instances of the geoms in a home of the embedded engine."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from tpsrl.world.cameras import CLASSES
 
 
 def geom_classes(home: HomeModel) -> np.ndarray:
-    """(ngeom,) uint8: indices into `tpsrl.world.cameras.CLASSES`."""
+    """Returns the class of each geom: (ngeom,) uint8 indices into `tpsrl.world.cameras.CLASSES`."""
     model = home.model
     walls = [model.geom(wall.name).id for wall in home.layout_set.walls]
     found = np.full(model.ngeom, CLASSES.index("furniture"), dtype=np.uint8)

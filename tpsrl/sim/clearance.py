@@ -1,8 +1,8 @@
-"""How near points of the robot are to what stands around it: a privileged sensor.
+"""Distances from points of the robot to surrounding surfaces: a privileged sensor.
 
-A state without this does not say where furniture is, so that a policy that learns from it runs into
-things. A body is a handful of points; for each of them there is the nearest surface within
-`CLEARANCE_RANGE_M`.
+Without this sensor the privileged state does not contain the furniture, and a policy that learns
+from that state collides with it. The robot is a handful of points; for each of them the sensor
+gives the nearest surface within `CLEARANCE_RANGE_M`.
 """
 
 import math
@@ -24,15 +24,15 @@ from tpsrl.world.fetch import (
     NEIGHBOUR_ROWS,
 )
 
-_CENTRE = np.array((0.1, 0.0, 0.7))  # of what the arm can reach, in the base frame
-_REACH_M = 1.2  # from there to the farthest point of the robot
+_CENTRE = np.array((0.1, 0.0, 0.7))  # centre of the arm's reach, in the base frame (m)
+_REACH_M = 1.2  # from the centre to the farthest point of the robot
 _BOX, _CYLINDER, _SPHERE = (
     int(getattr(mujoco.mjtGeom, f"mjGEOM_{name}")) for name in ("BOX", "CYLINDER", "SPHERE")
 )
 
 
 class Clearance:
-    """Measures the homes of one model.
+    """Measures clearances in homes of one model.
 
     Args:
         home: the model and the addresses of its parts
@@ -56,16 +56,16 @@ class Clearance:
     def measure(self, one: MujocoHome, target: int, out: np.ndarray) -> None:
         """Writes one row per point into `out` (points, 4) float32.
 
-        A row is the unit vector towards the nearest surface, in the frame of the base, and the
-        distance in metres, negative inside. Where nothing is within `CLEARANCE_RANGE_M`, the
-        vector is zero and the distance that range. The last `HELD_POINTS` are those of the held
-        object: its centre, and its far side; without one they are like points with nothing near.
+        A row is the unit vector towards the nearest surface, in the base frame, and the distance
+        in metres, negative inside. If no surface is within `CLEARANCE_RANGE_M`, the vector is zero
+        and the distance is that range. The last `HELD_POINTS` rows are the centre and the far side
+        of the held object; without a held object they are as if no surface were near.
 
         Args:
-            one: the home; what it holds is no obstacle
-            target: slot of an object that the hand is to touch, which is no obstacle for
-                `HAND_POINTS`; -1 for none
-            out: see above
+            one: the home; a held object is not an obstacle
+            target: slot of the object that the hand is meant to touch, which is not an obstacle
+                for the first `HAND_POINTS` points; -1 for none
+            out: receives the rows
         """
         _measure(
             one.geom_pos,
@@ -88,11 +88,10 @@ class Clearance:
         )
 
     def neighbours(self, one: MujocoHome, target: int, point: np.ndarray, out: np.ndarray) -> None:
-        """Writes which other loose object is nearest to the cup and to a point.
+        """Writes the nearest loose objects to the cup and to a point.
 
-        Rows of `out` (2, 4) float32 are like those of `measure`: first that of the cup, then that
-        of `point` (3,) of the world, in metres. Neither the held object nor that in slot `target`
-        counts.
+        Rows of `out` (2, 4) float32 are as in `measure`, first for the cup, then for `point` (3,)
+        in the world frame (m). The held object and the object in slot `target` do not count.
         """
         tip = np.array((GRIPPER + CUP, 0.0, 0.0))
         points = np.empty((NEIGHBOUR_ROWS, 3))
@@ -148,7 +147,7 @@ def _measure_loose(
 
 @njit(cache=True)
 def _in_frame(turn: np.ndarray, found: np.ndarray, row: np.ndarray) -> None:
-    """Writes a vector of the world and a distance (4,) into `row`, the vector in a body's frame."""
+    """Copies `found` (vector, distance) to `row` (4,), the vector turned to a body's frame."""
     for k in range(3):
         row[k] = turn[k] * found[0] + turn[3 + k] * found[1] + turn[6 + k] * found[2]
     row[3] = found[3]
@@ -179,7 +178,7 @@ def _measure(
     _place(body_pos[base], body_mat[base], _CENTRE, centre)
     near = np.empty(len(geoms), dtype=np.int64)
     count = 0
-    hand = -1  # place in `near` of what the hand is to touch
+    hand = -1  # index in `near` of the target
     for i in range(len(geoms)):
         g = geoms[i]
         if slots[i] >= 0 and (slots[i] == held or geom_margin[g] <= 0.5 * NEVER_M):
@@ -230,7 +229,7 @@ def _measure(
 
 @njit(cache=True)
 def _place(pos: np.ndarray, mat: np.ndarray, local: np.ndarray, out: np.ndarray) -> None:
-    """A point (3,) of a body's frame in the world; `mat` (9,) row by row."""
+    """Transforms a point (3,) from a body's frame to the world frame; `mat` (9,) is row-major."""
     x, y, z = local[0], local[1], local[2]
     for k in range(3):
         out[k] = pos[k] + mat[3 * k] * x + mat[3 * k + 1] * y + mat[3 * k + 2] * z
@@ -238,7 +237,7 @@ def _place(pos: np.ndarray, mat: np.ndarray, local: np.ndarray, out: np.ndarray)
 
 @njit(cache=True)
 def _beyond(pos: np.ndarray, bound: float, point: np.ndarray, limit: float) -> bool:
-    """Whether the bounding sphere of a geom is farther than `limit` metres from a point."""
+    """Returns whether the bounding sphere of a geom is farther than `limit` (m) from a point."""
     dx, dy, dz = pos[0] - point[0], pos[1] - point[1], pos[2] - point[2]
     far = limit + bound
     return dx * dx + dy * dy + dz * dz > far * far
@@ -253,10 +252,10 @@ def _nearest(
     point: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    """Writes unit vector towards a geom's surface, and signed distance (m), into `out` (4,).
+    """Writes the unit vector towards a geom's surface and the signed distance (m) to `out` (4,).
 
-    Inside the vector is the one against the nearest face's normal, so that it does not turn round
-    where the point goes in.
+    Inside the geom the vector is opposite to the nearest face's outward normal, so that it does not
+    flip when the point enters.
     """
     dx, dy, dz = point[0] - pos[0], point[1] - pos[1], point[2] - pos[2]
     x = mat[0] * dx + mat[3] * dy + mat[6] * dz

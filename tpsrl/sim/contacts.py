@@ -1,4 +1,4 @@
-"""What the engine's contact list says about robot and cup, compiled."""
+"""Forces, touches and overlaps from the engine's contact list, compiled."""
 
 import numpy as np
 
@@ -15,21 +15,21 @@ def largest_force(
     floor: int,
     held: int,
 ) -> float:
-    """The largest normal force of one contact in the home, objects included, newton.
+    """Returns the largest normal force of a single contact in the home, objects included, newton.
 
-    This is habitat-lab's measure (`RearrangeTask.get_coll_forces` with `count_obj_collisions`; its
-    engine has no contacts of the robot with the floor, with itself or with what it holds, and here
-    they do not count). With pyramidal cones the normal force of a contact is the sum over the edges
-    of its pyramid.
+    Contacts of the robot with the floor, with itself or with the held object do not count. This is
+    habitat-lab's measure (`RearrangeTask.get_coll_forces` with `count_obj_collisions`), whose
+    engine has no such contacts. With pyramidal cones the normal force of a contact is the sum over
+    the edges of its pyramid.
 
     Args:
         geom: (n, 2) geoms of the contacts.
         dim: (n,) contact dimensions.
-        address: (n,) first constraint row, -1 where the contact is inside its gap.
+        address: (n,) first constraint row, -1 for contacts inside their gap.
         efc_force: forces of all constraint rows.
         robot: (ngeom,) whether a geom is the robot's.
         floor: the floor's geom.
-        held: that of the held object, -1 for none.
+        held: geom of the held object, -1 for none.
     """
     largest = 0.0
     for i in range(address.shape[0]):
@@ -49,9 +49,13 @@ def largest_force(
 
 @njit(cache=True)
 def touched(geom: np.ndarray, distance: np.ndarray, cup: int, mark: np.ndarray) -> int:
-    """The mark of what touches the cup most deeply, or -1.
+    """Returns the mark of the geom that touches the cup most deeply, or -1.
 
-    `distance` (n,) metres, `mark` (ngeom,) is at least 0 for geoms that count.
+    Args:
+        geom: (n, 2) geoms of the contacts.
+        distance: (n,) metres, negative inside.
+        cup: the cup's geom.
+        mark: (ngeom,) at least 0 for geoms that count.
     """
     best, found = 1e9, -1
     for i in range(geom.shape[0]):
@@ -68,9 +72,16 @@ def touched(geom: np.ndarray, distance: np.ndarray, cup: int, mark: np.ndarray) 
 def worst_overlap(
     geom: np.ndarray, distance: np.ndarray, loose: np.ndarray
 ) -> tuple[float, int, int]:
-    """Deepest penetration of a loose geom: distance (m, negative inside), that geom, the other.
+    """Finds the deepest penetration of a loose geom.
 
-    `loose` (ngeom,) bool are the geoms of objects and of the robot. (0, -1, -1): nothing overlaps.
+    Args:
+        geom: (n, 2) geoms of the contacts.
+        distance: (n,) metres, negative inside.
+        loose: (ngeom,) bool, geoms of the objects and of the robot.
+
+    Returns:
+        The distance (m, negative inside), the loose geom and the other geom; (0, -1, -1) if
+        nothing overlaps.
     """
     worst, first, second = 0.0, -1, -1
     for i in range(geom.shape[0]):

@@ -1,4 +1,4 @@
-"""From an action to what the actuators are told, compiled."""
+"""Conversion of actions to actuator commands, compiled."""
 
 import math
 
@@ -24,7 +24,7 @@ def _unit(value: float) -> float:
 
 @njit(cache=True)
 def all_finite(actions: np.ndarray) -> bool:
-    """Whether no entry of (n, k) is NaN or infinite."""
+    """Returns whether no entry of `actions` (n, k) is NaN or infinite."""
     for row in actions:
         for value in row:
             if not math.isfinite(value):
@@ -45,17 +45,18 @@ def command(
     x0: float,
     y0: float,
 ) -> None:
-    """Writes the commands of one control step.
+    """Computes the actuator commands of one control step.
 
     Args:
         action: (11,), clipped here.
         base: (3,) x, y, yaw.
         arm: (7,) joint positions.
-        target: (7,) where the arm is told to be; moved on by the action.
-        ramp: (substeps, 7) receives the arm's commands on the way there, since one that jumps
-            once a control step would shake a held object at 30 Hz.
-        velocity: (3,) receives the base's, world frame.
-        filtered: keep the base on the free floor, of which `distance`, `x0`, `y0` are the map.
+        target: (7,) joint targets of the arm, updated by the action.
+        ramp: (substeps, 7) receives arm commands interpolated to the new targets; a jump once per
+            control step would shake a held object at 30 Hz.
+        velocity: (3,) receives the velocity command of the base, world frame.
+        filtered: whether to keep the base on the free floor.
+        distance, x0, y0: map of the distance to the nearest obstacle (m), and its corner.
     """
     substeps = ramp.shape[0]
     for j in range(7):

@@ -22,12 +22,12 @@ from tpsrl.world.generator import VERSION, Source, make_episode
 from tpsrl.world.scenarios import Scenario, load_scenario
 from tpsrl.world.slots import capacity_for
 
-_CACHE = "TPSRL_CACHE"  # the variable that says where generated episodes are kept
+_CACHE = "TPSRL_CACHE"  # environment variable with the cache folder
 _WORTH_A_PROCESS = 12  # episodes; a process takes seconds to start
 
 Progress = Callable[[int], None]
-Tell = Callable[[str, int, int], None]  # what is made, how many are done, of how many
-Made = tuple[Episode, collections.Counter[str]]  # and the reasons why drafts were thrown away
+Tell = Callable[[str, int, int], None]  # task, number done, total number
+Made = tuple[Episode, collections.Counter[str]]  # with the number of discarded drafts by reason
 
 
 _tell: contextvars.ContextVar[Tell | None] = contextvars.ContextVar("tell", default=None)
@@ -35,7 +35,7 @@ _tell: contextvars.ContextVar[Tell | None] = contextvars.ContextVar("tell", defa
 
 @contextlib.contextmanager
 def telling(tell: Tell) -> Iterator[None]:
-    """Within, it is told how far `load` is with what it has to make, however deep it is called."""
+    """Reports the progress of `load` to `tell` inside the block, at any call depth."""
     token = _tell.set(tell)
     try:
         yield
@@ -45,7 +45,7 @@ def telling(tell: Tell) -> Iterator[None]:
 
 @contextlib.contextmanager
 def shown(console: Console) -> Iterator[None]:
-    """Within, `load` shows how far it is with what it has to make."""
+    """Shows a progress bar for each generation by `load` inside the block."""
     with contextlib.ExitStack() as shown_now:
         bars: list[progress_of.Bar] = []
 
@@ -68,10 +68,19 @@ def load(
     num_objects: int = 30,
     processes: int | None = None,
 ) -> list[Episode]:
-    """The first `num_episodes` episodes of a seed, from the cache or else made now.
+    """Returns the first `num_episodes` episodes of a seed, from the cache or newly generated.
 
-    `scenario` is a definition or the name of one of ours. The cache is a file a source in
-    `cache_folder()`, which grows when more are asked for; another definition has another file.
+    The cache is one file per source (scenario, split, seed, number of objects) in
+    `cache_folder()`. The file grows as more episodes are requested; a changed scenario has a new
+    file.
+
+    Args:
+        scenario: a definition, or the name of a built-in scenario.
+        split: "train", "val" or "rearranged".
+        num_episodes: number of episodes to return.
+        seed: at least 0.
+        num_objects: objects in an episode.
+        processes: worker processes for generation; all cores by default.
 
     Raises:
         UserError: an argument is out of range, or the cache cannot be written.
@@ -95,7 +104,7 @@ def load(
 
 
 def _usual_folder() -> Path:
-    """`cache_folder`, or without a home the one among the temporary files."""
+    """Returns `cache_folder()`, or a temporary folder if there is no home directory."""
     if os.environ.get(_CACHE):
         return cache_folder()
     try:
@@ -105,10 +114,11 @@ def _usual_folder() -> Path:
 
 
 def _writable_folder() -> Path:
-    """Where new episodes are kept: `cache_folder`, or one among the temporary files.
+    """Returns the folder for new episodes: `cache_folder()`, else a temporary folder.
 
     Raises:
-        UserError: the folder that `TPSRL_CACHE` names, or any other, cannot be written.
+        UserError: the folder named by `TPSRL_CACHE` cannot be written, or, without this variable,
+            neither the user's cache folder nor a temporary folder.
     """
     try:
         return files.check_writable(cache_folder(), _CACHE)
@@ -132,7 +142,7 @@ def _say_where(folder: Path) -> None:
 
 @contextlib.contextmanager
 def _named() -> Iterator[None]:
-    """Has errors inside, of writing into the cache, say what moves it."""
+    """Adds the advice to set `TPSRL_CACHE` to errors raised inside the block."""
     try:
         yield
     except UserError as error:
@@ -140,7 +150,7 @@ def _named() -> Iterator[None]:
 
 
 def _told(source: Source, count: int) -> Progress | None:
-    """What tells of so many episodes of a source, told that none is done; None if nobody asks."""
+    """Reports the start of generation; returns the progress callback, None without a listener."""
     tell = _tell.get()
     if tell is None:
         return None
@@ -150,12 +160,12 @@ def _told(source: Source, count: int) -> Progress | None:
 
 
 def cache_folder() -> Path:
-    """Where generated datasets are kept: $TPSRL_CACHE, or ~/.cache/tpsrl.
+    """Returns the folder of generated episodes: `episodes` in $TPSRL_CACHE or ~/.cache/tpsrl.
 
-    Where the latter cannot be written, as in a container, new ones are among the temporary files.
+    If the latter cannot be written, as in a container, new episodes go to a temporary folder.
 
     Raises:
-        UserError: it is no path, or there is no such home.
+        UserError: the path is invalid, or its home directory is unknown.
     """
     return files.user_path(os.environ.get(_CACHE) or "~/.cache/tpsrl", _CACHE) / "episodes"
 
@@ -164,7 +174,7 @@ def _cached(path: Path) -> list[Episode]:
     try:
         if not path.exists():
             return []
-    except OSError:  # of a folder that must not be looked into
+    except OSError:  # no permission to search the folder
         return []
     try:
         return load_episodes(path)
@@ -179,14 +189,20 @@ def generate(
     processes: int | None = None,
     progress: Progress | None = None,
 ) -> tuple[list[Episode], collections.Counter[str]]:
-    """Episodes of a source, and how many drafts were thrown away for which reason.
+    """Generates episodes of a source.
 
-    The result does not depend on `processes` (all cores by default); `progress` is called with
-    the number of episodes done.
+    Args:
+        source: scenario, split, seed and number of objects.
+        indices: the episodes of the source to generate.
+        processes: worker processes, all cores by default; does not affect the result.
+        progress: called with the number of episodes done.
+
+    Returns:
+        The episodes in the order of `indices`, and the number of discarded drafts by reason.
 
     Raises:
-        UserError: the source is out of range.
-        RunError: an episode cannot be made, or a process died.
+        UserError: a field of the source is out of range.
+        RunError: an episode cannot be generated, or a process died.
     """
     source.check()
     indices = list(indices)
@@ -209,7 +225,7 @@ def generate(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Maker:
-    """Makes a process ready to generate episodes of a source."""
+    """Prepares a process; returns its function that generates one episode of the source."""
 
     source: Source
 

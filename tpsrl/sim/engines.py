@@ -1,4 +1,4 @@
-"""The engines by name, and what each can do, known without loading its libraries."""
+"""Engines by name, and their capabilities, available without loading their libraries."""
 
 import dataclasses
 from collections.abc import Collection, Set
@@ -13,9 +13,9 @@ EngineName = Literal["mujoco", "warp", "habitat"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EngineInfo:
-    """What is known of an engine that has not been made.
+    """Static description of an engine.
 
-    `libraries` are the packages by whose versions its results may differ, where it is installed.
+    `libraries` are the packages whose versions may affect the engine's results.
     """
 
     capabilities: Capabilities
@@ -52,10 +52,10 @@ ENGINES: dict[str, EngineInfo] = {
 
 
 def info(engine: str) -> EngineInfo:
-    """What is known of an engine.
+    """Returns the description of an engine.
 
     Raises:
-        UserError: there is none of this name; names the nearest.
+        UserError: the engine is unknown; names the nearest.
     """
     if engine not in ENGINES:
         raise unknown("engine", engine, ENGINES)
@@ -63,10 +63,14 @@ def info(engine: str) -> EngineInfo:
 
 
 def require_snapshots(engine: str, what: str) -> None:
-    """Refuses what cannot be done without exact snapshots; `what` names it.
+    """Checks that an engine can take exact snapshots.
+
+    Args:
+        engine: its name
+        what: the feature that needs snapshots, for the message
 
     Raises:
-        UserError: the engine has none.
+        UserError: the engine cannot take exact snapshots.
     """
     if not info(engine).capabilities.exact_snapshots:
         able = sorted(name for name, one in ENGINES.items() if one.capabilities.exact_snapshots)
@@ -77,14 +81,14 @@ def require_snapshots(engine: str, what: str) -> None:
 
 
 def require_measures(engine: str, asked: Set[str]) -> None:
-    """Refuses sensors whose readings the engine cannot give.
+    """Checks that an engine provides measurements.
 
     Args:
         engine: its name
         asked: entries of `tpsrl.sim.base.MEASURES`
 
     Raises:
-        UserError: names those that it lacks.
+        UserError: some are not provided; names them.
     """
     lacking = sorted(asked - info(engine).capabilities.measures)
     if lacking:
@@ -92,14 +96,14 @@ def require_measures(engine: str, asked: Set[str]) -> None:
 
 
 def require_cameras(engine: str, asked: Collection[str]) -> None:
-    """Refuses pictures that the engine does not take.
+    """Checks that an engine takes pictures of the given names.
 
     Args:
         engine: its name
         asked: entries of `tpsrl.world.cameras.PICTURES`
 
     Raises:
-        UserError: names the first that it lacks, and those that it has.
+        UserError: a picture is not provided; names the picture and those that are.
     """
     has = info(engine).capabilities.cameras
     for name in asked:

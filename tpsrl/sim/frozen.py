@@ -1,7 +1,7 @@
-"""What a home can go on from: checks of the arrays of snapshots, which may be from a file.
+"""Checks of snapshot arrays, which may come from a file, before a home is restored from them.
 
-The engine follows the whole numbers among its arrays wherever they lead, out of its memory or round
-in circles, and so they are looked at before it is given them.
+The engine uses the integers among its arrays as addresses without checks: wrong ones would make it
+access foreign memory or loop forever.
 """
 
 from collections.abc import Mapping
@@ -17,21 +17,26 @@ from tpsrl.world.state import JOINTS
 Arrays = Mapping[str, np.ndarray]
 Kinds = Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]
 
-_LARGEST = float(mujoco.mjMAXVAL)  # beyond it the engine gives a home up
-_NAMED = 3  # arrays that a message names
+_LARGEST = float(mujoco.mjMAXVAL)  # the engine resets a simulation with larger values
+_NAMED = 3  # maximum number of arrays named in a message
 _TREE = ("bvh_child", "bvh_nodeid", "bvh_aabb")
-_LATER = ("eq_data", "geom_margin", "body_gravcomp")  # written for what is held, or parked
+_LATER = ("eq_data", "geom_margin", "body_gravcomp")  # written when an object is held or parked
 _OF_EPISODE = tuple(name for name in MUTABLE_FIELDS if name not in (*_TREE, *_LATER))
-_NEAR = 1e-6  # relative: other machines round otherwise
+_NEAR = 1e-6  # relative and absolute, since machines round differently
 
 
 def kinds(arrays: Arrays) -> Kinds:
-    """Type and shape of each array."""
+    """Returns dtype and shape of each array."""
     return {name: (value.dtype, value.shape) for name, value in arrays.items()}
 
 
 def check_kinds(arrays: Arrays, own: Kinds, what: str = "snapshot") -> None:
-    """Refuses arrays of other names, types or shapes than a home's own; `what` they are.
+    """Checks that arrays have the names, dtypes and shapes of a home's own arrays.
+
+    Args:
+        arrays: the arrays to check
+        own: dtypes and shapes of the home's own arrays
+        what: the subject of error messages
 
     Raises:
         UserError: names the array.
@@ -48,12 +53,12 @@ def check_kinds(arrays: Arrays, own: Kinds, what: str = "snapshot") -> None:
 
 
 def check_values(arrays: Arrays, model: Any, num_objects: int) -> None:
-    """Refuses numbers that no home of an episode has.
+    """Checks that the values are possible for a home in its episode.
 
     Args:
-        arrays: of the kinds of the home
-        model: as the episode has it, with nothing held
-        num_objects: of the episode
+        arrays: arrays that have passed `check_kinds`
+        model: the model prepared for the episode, with nothing held
+        num_objects: number of objects of the episode
 
     Raises:
         UserError: names the array.
@@ -75,13 +80,13 @@ def _check_sizes(arrays: Arrays) -> None:
 
 
 def _small(values: np.ndarray) -> bool:
-    return bool(np.abs(values).max() <= _LARGEST)  # false of NaN
+    return bool(np.abs(values).max() <= _LARGEST)  # False for NaN
 
 
 def _check_home(integers: list[int], num_objects: int) -> None:
     joints = len(JOINTS)
     names = ("held object", "held joint", "what was let go", "steps", "violation")
-    let_go = joints + num_objects  # objects count on after the joints
+    let_go = joints + num_objects  # objects are numbered after the joints
     ranges = (-1, num_objects), (-1, joints), (-1, let_go), (0, 2**31), (0, 2)
     for name, value, (least, end) in zip(names, integers, ranges, strict=True):
         if not least <= value < end:
@@ -91,7 +96,7 @@ def _check_home(integers: list[int], num_objects: int) -> None:
 
 
 def _check_model(arrays: Arrays, model: Any) -> None:
-    """What follows from the episode is compared with what the model makes of it."""
+    """Compares the fields that follow from the episode with those of the model."""
     for name in _OF_EPISODE:
         if not _alike(arrays[f"model/{name}"], getattr(model, name)):
             raise UserError(f"snapshot: model/{name}: is not that of the episode")
@@ -102,7 +107,11 @@ def _alike(found: np.ndarray, own: np.ndarray) -> bool:
 
 
 def _check_tree(arrays: Arrays, model: Any) -> None:
-    """Another machine may have built another tree over what stands still, but it is one."""
+    """Checks the bounding volume trees.
+
+    The tree over static geoms may differ from the model's, since another machine may have built
+    it, but it must be a valid tree over the same geoms.
+    """
     child, leaf = arrays["model/bvh_child"], arrays["model/bvh_nodeid"]
     if np.array_equal(child, model.bvh_child) and np.array_equal(leaf, model.bvh_nodeid):
         return
@@ -117,7 +126,7 @@ def _check_tree(arrays: Arrays, model: Any) -> None:
 
 
 def _is_tree(child: np.ndarray, leaf: np.ndarray) -> bool:
-    """Whether every node but the first is the child of one before it, and leaves have none."""
+    """Returns whether each node but the first has one earlier parent, and leaves have no child."""
     inner = leaf < 0
     nodes, below = np.flatnonzero(inner), child[inner]
     return (
@@ -128,7 +137,7 @@ def _is_tree(child: np.ndarray, leaf: np.ndarray) -> bool:
 
 
 def _check_sleep(arrays: Arrays, model: Any) -> None:
-    """Which trees of bodies sleep, in rings of those that wake together, and what follows of it."""
+    """Checks the sleeping kinematic trees, in rings that wake together, and the derived arrays."""
     ring = arrays["data/tree_asleep"]
     asleep, awake = np.flatnonzero(ring >= 0), ring < 0
     if not np.array_equal(np.sort(ring[asleep]), asleep):
@@ -141,7 +150,7 @@ def _check_sleep(arrays: Arrays, model: Any) -> None:
         raise UserError("snapshot: scalar/ntree_awake: does not follow from data/tree_asleep")
     for name, count, rows in (
         ("body_awake_ind", "nbody_awake", np.flatnonzero(body)),
-        # The world's body, the first, has no parent.
+        # The first entry is dropped: the world body has no parent.
         ("parent_awake_ind", "nparent_awake", np.flatnonzero(body[model.body_parentid])[1:]),
         ("dof_awake_ind", "nv_awake", np.flatnonzero(awake[model.dof_treeid])),
     ):
@@ -155,7 +164,7 @@ def _check_sleep(arrays: Arrays, model: Any) -> None:
 
 
 def _check_moments(arrays: Arrays, num_dofs: int) -> None:
-    """The rows of the actuators' sparse matrix."""
+    """Checks the rows of the actuators' sparse moment matrix."""
     column = arrays["data/moment_colind"]
     first, count = arrays["data/moment_rowadr"], arrays["data/moment_rownnz"]
     inside = column.min() >= 0 and column.max() < num_dofs

@@ -1,7 +1,7 @@
-"""A compiled home, and how to pose it for an apartment and an episode.
+"""Compiled model of a home, and its adaptation to an apartment and an episode.
 
 Everything that an episode changes is a number in a model field (`MUTABLE_FIELDS`), so a home is
-reset without recompiling, and a batch engine can hold a different apartment in each world.
+reset without recompilation, and a batch engine can hold a different apartment in each world.
 """
 
 import dataclasses
@@ -45,19 +45,19 @@ MUTABLE_FIELDS = (
     "bvh_nodeid",
     "bvh_aabb",
 )
-# Those that mujoco-warp cannot batch: bounding volumes and dof_M0, which only the C engine has, and
-# dof_length, which only weighs how fast a body may turn and yet fall asleep.
+# Fields that mujoco-warp cannot batch: bounding volumes and dof_M0, which only the C engine has,
+# and dof_length, which only scales the angular velocity below which a body may fall asleep.
 C_ENGINE_FIELDS = ("dof_M0", "dof_length", "bvh_child", "bvh_nodeid", "bvh_aabb")
 
-# Rolling cans come to rest (Bullet's angular damping does the same in HAB), N m s/rad.
+# Lets rolling cans come to rest, as Bullet's angular damping does in HAB; N m s/rad.
 _OBJECT_ANGULAR_DAMPING = 3e-4
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HomeModel:
-    """A compiled home and the addresses of its parts; shared by all homes of an engine.
+    """Compiled model of a home and the addresses of its parts; shared by all homes of an engine.
 
-    `slot_*` are indexed by slot, `joint_*` and `marker_*` follow `JOINTS`.
+    `slot_*` are indexed by slot, `joint_*` and `marker_*` are in the order of `JOINTS`.
     """
 
     layout_set: LayoutSet
@@ -68,8 +68,8 @@ class HomeModel:
     arm_qpos: np.ndarray  # (7,)
     slot_body: np.ndarray
     slot_geom: np.ndarray  # (capacity, 3) in the order of PRIMITIVES
-    slot_qpos: np.ndarray  # first of seven
-    slot_dof: np.ndarray  # first of six
+    slot_qpos: np.ndarray  # address of the first of seven
+    slot_dof: np.ndarray  # address of the first of six
     slot_weld: np.ndarray  # equality id
     joint_qpos: np.ndarray  # (5,)
     marker_body: np.ndarray  # (5,)
@@ -82,11 +82,11 @@ class HomeModel:
     robot_geom: np.ndarray  # (ngeom,) bool
     floor_geom: int
     geom_slot: np.ndarray  # (ngeom,) slot of an object's geom, else -1
-    geom_grasp: np.ndarray  # (ngeom,) its slot, slots + index into JOINTS of a link's geom, else -1
+    geom_grasp: np.ndarray  # (ngeom,) slot; capacity + index into JOINTS for a link; else -1
     furniture_geom: np.ndarray  # geoms of all bodies' own boxes, in the order of the layout set
 
     def apply_layout(self, model: mujoco.MjModel, layout: Layout) -> None:
-        """Poses the furniture. Data of the model must be forwarded with sleep switched off."""
+        """Poses the furniture; the model's data must then be forwarded with sleep disabled."""
         pos, quat, tree = _posed(self.layout_set.name, self.capacity, layout.name)
         model.geom_pos[self.furniture_geom] = pos
         model.geom_quat[self.furniture_geom] = quat
@@ -100,7 +100,7 @@ class HomeModel:
                 model.body_pos[body], model.body_quat[body] = pose.pos, pose.quat
 
     def check_room(self, episode: Episode) -> None:
-        """Raises a `UserError` if the episode has more objects than there are slots."""
+        """Raises a `UserError` if the episode has more objects than the home has slots."""
         if len(episode.objects) > self.capacity:
             raise UserError(
                 f"episode {episode.id}: objects: {len(episode.objects)}, more than a home of "
@@ -108,11 +108,11 @@ class HomeModel:
             )
 
     def object_geom(self, slot: int, kind: ObjectKind) -> int:
-        """The geom that an object uses in a slot."""
+        """Returns the geom that an object uses in a slot."""
         return int(self.slot_geom[slot, PRIMITIVES.index(kind.primitive)])
 
     def apply_object(self, model: mujoco.MjModel, slot: int, kind: ObjectKind) -> None:
-        """Gives a slot the size and mass of an object, and everything that follows from them."""
+        """Gives a slot the size and mass of an object, and sets all fields derived from them."""
         body, dof = self.slot_body[slot], self.slot_dof[slot]
         geom = self.object_geom(slot, kind)
         model.geom_margin[geom] = 0.0
@@ -126,18 +126,18 @@ class HomeModel:
         model.body_mass[body] = model.body_subtreemass[body] = kind.mass
         model.body_inertia[body] = kind.inertia
         model.body_gravcomp[body] = 0.0
-        # What mj_setConst would find at qpos0 for a free body: mean inverse mass and inertia.
+        # As mj_setConst computes it at qpos0 for a free body: mean inverse mass and inertia.
         turn = float(np.mean(1.0 / kind.inertia))
         model.body_invweight0[body] = 1.0 / kind.mass, turn
         model.dof_invweight0[dof : dof + 3] = 1.0 / kind.mass
         model.dof_invweight0[dof + 3 : dof + 6] = turn
-        # The engine takes the inertia matrix of a free body from here, not from its mass.
+        # The engine takes a free body's inertia matrix from dof_M0, not from its mass.
         model.dof_M0[dof : dof + 3] = kind.mass
         model.dof_M0[dof + 3 : dof + 6] = kind.inertia
         model.dof_length[dof + 3 : dof + 6] = kind.bounding_radius
 
     def _fit_tree(self, model: mujoco.MjModel, body: int, geom: int, kind: ObjectKind) -> None:
-        """Gives an object's size to the nodes of its body's tree that hold its geom."""
+        """Sets an object's half extents in the nodes of its body's tree that contain its geom."""
         first, count = int(model.body_bvhadr[body]), int(model.body_bvhnum[body])
         held: set[int] = set()
         for node in range(first + count - 1, first - 1, -1):  # children come after their parents
@@ -147,9 +147,9 @@ class HomeModel:
                 model.bvh_aabb[node, 3:] = kind.half
 
     def park(self, model: mujoco.MjModel, slot: int) -> np.ndarray:
-        """Switches a slot off; returns the pose (7,) at which it must be put.
+        """Disables a slot and returns the pose (7,) at which its body must be placed.
 
-        Parked objects hang weightless, far from each other and from everything else.
+        Parked objects are weightless, far from each other and from everything else.
         """
         model.body_gravcomp[self.slot_body[slot]] = 1.0
         return np.array([100.0 + 2.0 * slot, 100.0, PARK_Z, 1.0, 0.0, 0.0, 0.0])
@@ -157,7 +157,7 @@ class HomeModel:
 
 @functools.cache
 def load_home_model(layout_set: str = "replica_cad", capacity: int = 30) -> HomeModel:
-    """The home for a layout set and a number of objects, compiled once per process.
+    """Returns the model for a layout set and a number of slots, compiled once per process.
 
     Raises:
         UserError: `capacity` is not one of `CAPACITIES`, or the layout set is unknown.
@@ -173,7 +173,7 @@ def load_home_model(layout_set: str = "replica_cad", capacity: int = 30) -> Home
 
 
 def _furniture_boxes(layouts: LayoutSet) -> list[tuple[str, Box]]:
-    """Every box that stands still with its body, with the body's name."""
+    """Returns the bodies' own boxes, which no joint moves, each with its body's name."""
     return [(name, box) for name, kind in layouts.bodies.items() for box in kind.boxes]
 
 
@@ -222,7 +222,7 @@ def _index(layouts: LayoutSet, capacity: int, model: mujoco.MjModel) -> HomeMode
 
 @functools.lru_cache(maxsize=256)
 def _posed(layout_set: str, capacity: int, layout: str) -> tuple[np.ndarray, np.ndarray, Tree]:
-    """Positions and quaternions of the furniture's geoms, and the tree of what stands still."""
+    """Returns positions and quaternions of the furniture's geoms, and the tree of static geoms."""
     home = load_home_model(layout_set, capacity)
     model, poses = home.model, home.layout_set.layout(layout).poses
     boxes = [(poses[name], box) for name, box in _furniture_boxes(home.layout_set)]

@@ -1,4 +1,4 @@
-"""Episodes of habitat-lab's files, settled in the simulator like our own."""
+"""Import of habitat-lab's episodes, settled in the simulator like generated episodes."""
 
 import collections
 import dataclasses
@@ -21,10 +21,19 @@ from tpsrl.world.slots import CAPACITIES
 def settled(
     imported: Imported, seed: int = 0, progress: Callable[[int], None] | None = None
 ) -> tuple[list[Episode], Imported]:
-    """The episodes that come to rest as they are, and what is known of all of them.
+    """Settles imported episodes.
 
-    Where habitat-lab draws the robot's start itself, it is drawn here as for our own episodes,
-    from `seed` and the episode's name. `progress` is called with the number of episodes done.
+    Where habitat-lab draws the robot's start at a reset, the start is drawn here as for generated
+    episodes, from `seed` and the episode's id.
+
+    Args:
+        imported: drafts read from a file.
+        seed: seed of the drawn robot starts.
+        progress: called with the number of episodes done.
+
+    Returns:
+        The episodes that come to rest, and `imported` with updated counts of changes and reasons
+        of rejected episodes.
     """
     simulator = tpsrl.sim.make(slots=max(CAPACITIES))
     episodes: list[Episode] = []
@@ -48,7 +57,10 @@ def settled(
 def _settled(
     simulator: Simulator, draft: Episode, changed: collections.Counter[str]
 ) -> Episode | str:
-    """The episode at rest. Goals where nothing can stand stay where the file has them."""
+    """Returns the episode at rest, or a reason for rejection.
+
+    If the goals of the episode do not settle, they stay as in the file.
+    """
     try:
         started = settle_starts(simulator, draft, HABITAT)
     except UserError as error:
@@ -65,7 +77,7 @@ def _settled(
 def _with_start(
     simulator: Simulator, draft: Episode, seed: int, changed: collections.Counter[str]
 ) -> Episode | str:
-    """The settled draft with a start of the robot where it touches nothing."""
+    """Returns the settled draft with a drawn, free start of the robot, or a rejection reason."""
     rng = np.random.default_rng((seed, zlib.crc32(draft.id.encode())))
     joints = joints_at(draft.articulation)
     try:
@@ -76,7 +88,7 @@ def _with_start(
 
 
 def _moved(draft: Episode, result: Episode) -> collections.Counter[str]:
-    """How many objects and goals are where the file has them only to a centimetre."""
+    """Counts the objects and goals that settled more than 1 cm from their places in the file."""
     pairs = [
         *(("object", a.pos, b.pos) for a, b in zip(draft.objects, result.objects, strict=True)),
         *(("goal", a.goal, b.goal) for a, b in zip(draft.targets, result.targets, strict=True)),

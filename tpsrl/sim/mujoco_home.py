@@ -1,4 +1,4 @@
-"""One home in MuJoCo C: its model copy, its data, and what the engine does not hold."""
+"""One home in MuJoCo's C engine: its model copy, its data, and the state outside the engine."""
 
 from typing import Any
 
@@ -24,10 +24,11 @@ from tpsrl.world.state import JOINTS
 ENGINE = f"mujoco-{mujoco.__version__}/5"
 
 FORCE_RISE_N = 20.0  # smaller rises are not summed (min_force of HAB's RobotForce)
-HOLD_LIMIT_M = 0.15  # HAB's hold_thresh: this far from the cup, what it held is lost
-# A soft cup that lets go of a face does not kick it: contacts start again when it is off by this.
+HOLD_LIMIT_M = 0.15  # HAB's hold_thresh: a hold ends at this distance from the cup
+# Distances from a released handle at which the cup has contacts again, in front of the handle and
+# in any direction: a soft cup does not kick a face that it releases.
 OFF_M, FAR_OFF_M = 0.03, 0.15
-HANDLE_M = 0.15  # HAB's grasp_thresh: doors and drawers are held this near to their markers
+HANDLE_M = 0.15  # HAB's grasp_thresh: largest distance from marker to grasp of a handle
 _OVERLAP_LIMIT_M = 0.01
 _NO_FLOOR = FloorMap((0.0, 0.0), np.zeros((2, 2), dtype=np.float32))
 _SLEEP = int(mujoco.mjtEnableBit.mjENBL_SLEEP)
@@ -35,7 +36,7 @@ _SCALARS = ("ntree_awake", "nbody_awake", "nparent_awake", "nv_awake", "time")
 
 
 class MujocoHome:
-    """Steps, observes, freezes and restores one home."""
+    """One home that can be stepped, observed, frozen and restored."""
 
     def __init__(self, home: HomeModel, filter_base: bool) -> None:
         self._home = home
@@ -43,7 +44,7 @@ class MujocoHome:
         self.model = home.model.__copy__()
         self.data = mujoco.MjData(self.model)
         self._arrays = _data_arrays(self.data)
-        # The engine's own arrays never move, so views of them last as long as the data.
+        # The engine never reallocates its arrays, so views of them are valid as long as the data.
         self.base = _run(self.data.qpos, home.base_qpos)
         self.base_velocity = _run(self.data.qvel, home.base_dof)
         self.arm = _run(self.data.qpos, home.arm_qpos)
@@ -64,23 +65,26 @@ class MujocoHome:
         self.arm_target = np.array(REST_ARM)
         self.held = -1  # slot
         self.held_joint = -1  # index into JOINTS
-        # What the cup has let go but is still on: index into JOINTS, or a slot after all of these.
+        # Released handle or object that the cup is not clear of yet: index into JOINTS, or slot +
+        # len(JOINTS).
         self._leaving = -1
         self.force = 0.0
         self.force_total = 0.0
-        self._force_level = 0.0  # from which the next rise is counted
+        self._force_level = 0.0  # N, from which the next rise is measured
         self.violation = False
         self.steps = 0
 
     @property
     def num_objects(self) -> int:
-        """Objects of the episode; they are in the first slots."""
+        """Number of objects of the episode, which use the first slots."""
         return 0 if self.episode is None else len(self.episode.objects)
 
     # -- reset ---------------------------------------------------------------------------------
 
     def reset(self, episode: Episode) -> None:
-        """Puts the home into the start of an episode; on error the home is unusable until reset.
+        """Puts the home into the start state of an episode.
+
+        After an error the home is unusable until the next reset.
 
         Raises:
             UserError: see `tpsrl.sim.base.Simulator.reset`.
@@ -100,7 +104,7 @@ class MujocoHome:
             data.qpos[home.joint_qpos[JOINTS.index(key)]] = value
         data.ctrl[:7] = REST_ARM
         self._clear()
-        # With sleep on, bodies that never move keep the poses of the last layout.
+        # With sleep enabled, static bodies would keep the poses of the last layout.
         model.opt.enableflags &= ~_SLEEP
         mujoco.mj_forward(model, data)
         if episode.held >= 0:
@@ -111,7 +115,7 @@ class MujocoHome:
         self._refuse_overlap(episode)
 
     def _hang(self, slot: int, kind: ObjectKind) -> None:
-        """Puts an object upright under the cup, turned like the base, and holds it."""
+        """Puts an object upright under the cup, with the yaw of the base, and holds it."""
         start, yaw = int(self._home.slot_qpos[slot]), float(self.base[2])
         drop = np.array([0.0, 0.0, kind.half[2]])
         self.data.qpos[start : start + 3] = self.cup_pos - drop
@@ -151,12 +155,12 @@ class MujocoHome:
             )
 
     def _kind(self, slot: int) -> ObjectKind:
-        """What an object of the episode is."""
+        """Returns the kind of an object of the episode."""
         assert self.episode is not None
         return object_kind(self.episode.objects[slot].name)
 
     def _geom(self, slot: int) -> int:
-        """The geom of an object of the episode."""
+        """Returns the geom of an object of the episode."""
         return self._home.object_geom(slot, self._kind(slot))
 
     def _name(self, geom: int) -> str:
@@ -170,7 +174,7 @@ class MujocoHome:
     # -- step ----------------------------------------------------------------------------------
 
     def step(self, action: np.ndarray) -> None:
-        """One control step: `SUBSTEPS` physics steps under one action (11,)."""
+        """Takes one control step: `SUBSTEPS` physics steps under one action (11,)."""
         home, model, data = self._home, self.model, self.data
         command(
             action,
@@ -203,15 +207,15 @@ class MujocoHome:
                     held_geom,
                 )
                 peak = max(peak, force)
-        mujoco.mj_kinematics(model, data)  # poses lag the state by a substep otherwise
+        mujoco.mj_kinematics(model, data)  # otherwise poses lag the state by a substep
         self._count_force(peak)
         self.steps += 1
         self._hold(grip=bool(action[act.GRIP] >= 0.0))
 
     def _hold(self, grip: bool) -> None:
-        """What becomes of the cup's hold after a control step in which it is to `grip` or not.
+        """Updates the cup's hold after a control step; `grip` is whether the action grips.
 
-        `tpsrl.sim.batch.holding` has these rules for many homes at once.
+        `tpsrl.sim.batch.holding` implements the same rules for many homes at once.
         """
         if self.held >= 0 or self.held_joint >= 0:
             self._watch_hold()
@@ -238,7 +242,7 @@ class MujocoHome:
             self._hold_link(found - home.capacity)
 
     def _weld(self, slot: int) -> None:
-        """Holds an object as it is relative to the cup."""
+        """Holds an object at its current pose relative to the cup."""
         home, model, data = self._home, self.model, self.data
         body, cup = home.slot_body[slot], home.cup_body
         turn = data.xmat[cup].reshape(3, 3)
@@ -250,12 +254,12 @@ class MujocoHome:
         weld[6:10] = quat_multiply(inverse, data.xquat[body])
         weld[10] = 1.0
         data.eq_active[home.slot_weld[slot]] = True
-        # Contacts with a margin of -1 m never form: the weld would fight them.
+        # With a margin of -1 m the cup has no contacts, which would work against the weld.
         model.geom_margin[home.cup_geom] = -1.0
         self.held = int(slot)
 
     def _hold_link(self, joint: int) -> None:
-        """Holds a door or drawer by a ball joint at the cup's tip, if that is near the handle."""
+        """Holds a door or drawer by a ball joint at the cup's tip if the tip is near the handle."""
         home, model, data = self._home, self.model, self.data
         body, cup, tip = home.marker_body[joint], home.cup_body, self.cup_pos
         turn = data.xmat[body].reshape(3, 3)
@@ -280,12 +284,12 @@ class MujocoHome:
         self.held = self.held_joint = -1
 
     def _feel(self) -> None:
-        """Lets the cup have contacts again."""
+        """Enables contacts of the cup."""
         cup = self._home.cup_geom
         self.model.geom_margin[cup] = self._home.model.geom_margin[cup]
 
     def _leave(self, grip: bool) -> None:
-        """Waits until the cup is off what it let go; until then it can hold a handle again."""
+        """Ends a release once the cup is clear; before that, gripping holds the handle again."""
         if self._is_off():
             self._leaving = -1
             self._feel()
@@ -299,11 +303,12 @@ class MujocoHome:
             self._release()
 
     def _is_off(self) -> bool:
-        """Whether the cup is away from what it let go, and not in it.
+        """Returns whether the cup is clear of the object or handle that it released.
 
-        An object may touch the cup again when the cup's tip is farther from its centre than its
-        longest side, as in habitat-lab (`RearrangeGraspManager.desnap`). A drawer may follow the
-        hand: contacts that start deep inside would throw it back.
+        For an object, the cup's tip must be farther from its centre than its longest side, as in
+        habitat-lab (`RearrangeGraspManager.desnap`). For a handle, the tip must be `OFF_M` away in
+        front of it or `FAR_OFF_M` in any direction: a drawer may follow the hand, and contacts that
+        start deep inside would throw it back.
         """
         home, data = self._home, self.data
         if self._leaving >= len(JOINTS):
@@ -317,14 +322,14 @@ class MujocoHome:
         return (away > OFF_M and bool(local[0] > 0.0)) or away > FAR_OFF_M
 
     def _hold_error(self) -> float:
-        """How far (m) the cup's tip is from an object's centre, or from where it took a handle."""
+        """Returns the distance (m) of the cup's tip from the held object's centre or handle."""
         if self.held_joint >= 0:
             return self._handle_error(self.held_joint)
         centre = self.data.xpos[self._home.slot_body[self.held]]
         return float(np.linalg.norm(self.cup_pos - centre))
 
     def _handle_error(self, joint: int) -> float:
-        """How far (m) the cup's tip is from where it took hold of a door or drawer."""
+        """Returns the distance (m) of the cup's tip from its grasp point on a door or drawer."""
         home, data = self._home, self.data
         body = home.marker_body[joint]
         anchor = self.model.eq_data[home.marker_connect[joint]][3:6]
@@ -334,7 +339,11 @@ class MujocoHome:
     # -- snapshots -----------------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
-        """Everything that the next step depends on, as arrays."""
+        """Returns everything that the next step depends on, as arrays.
+
+        Raises:
+            UserError: the home has not been reset yet.
+        """
         if self.episode is None:
             raise UserError("snapshot: the home has not been reset yet")
         return Snapshot(ENGINE, self.episode, self._freeze())
@@ -352,11 +361,11 @@ class MujocoHome:
         return arrays
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Becomes the frozen home; on error the home is unusable until reset.
+        """Restores the home from a snapshot; after an error it is unusable until the next reset.
 
         Raises:
             UserError: the snapshot comes from another engine version or another home size, is
-                damaged, or is of an episode that the home cannot have.
+                damaged, or has an episode that does not fit the home.
         """
         if snapshot.engine != ENGINE:
             raise UserError(f"snapshot: engine is '{snapshot.engine}', this one is '{ENGINE}'")
@@ -387,14 +396,14 @@ class MujocoHome:
 
 
 def _run(values: np.ndarray, entries: np.ndarray) -> np.ndarray:
-    """A view of neighbouring entries."""
+    """Returns a view of consecutive entries."""
     start = int(entries[0])
     assert np.array_equal(entries, np.arange(start, start + len(entries)))
     return values[start : start + len(entries)]
 
 
 def _data_arrays(data: Any) -> tuple[str, ...]:
-    """Names of the data's own arrays; the arena's are made anew by every step."""
+    """Returns the names of the data's own arrays, without the arena's, which each step rebuilds."""
     arena = ("efc_", "iefc_", "efm_", "island_", "map_", "ifrc_", "iacc", "tree_isl", "dof_isl")
     names = []
     for name in dir(data):

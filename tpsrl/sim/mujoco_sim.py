@@ -74,7 +74,7 @@ class MujocoSimulator:
 
     @property
     def capabilities(self) -> Capabilities:
-        """Snapshots are exact, pictures are in colour, arrays are numpy."""
+        """Capabilities of the engine `mujoco`."""
         return engines.info("mujoco").capabilities
 
     def reset(self, env_ids: Sequence[int], episodes: Sequence[Episode]) -> None:
@@ -211,7 +211,7 @@ class MujocoSimulator:
             data, dof = self.homes[env].data, self.home.slot_dof[slot]
             turn = data.xmat[self.home.slot_body[slot]].reshape(3, 3)
             out[row, :3] = data.qvel[dof : dof + 3]
-            # Of a free joint MuJoCo gives the angular velocity along the body's own axes.
+            # MuJoCo gives the angular velocity of a free joint in the body's frame.
             out[row, 3:] = turn @ data.qvel[dof + 3 : dof + 6]
         return out
 
@@ -270,10 +270,10 @@ class MujocoSimulator:
 
 
 def checked_actions(actions: np.ndarray, count: int) -> np.ndarray:
-    """Actions (count, 11) as the engine takes them.
+    """Returns the actions as a contiguous float64 array (count, 11).
 
     Raises:
-        UserError: they have another shape, or are not finite.
+        UserError: the shape is wrong, or an entry is not finite.
     """
     actions = np.ascontiguousarray(actions, dtype=np.float64)
     if actions.shape != (count, SIZE):

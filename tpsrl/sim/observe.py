@@ -1,4 +1,4 @@
-"""One home's part of a batch of world states, compiled."""
+"""Writes the state of one home into a batch of world states, compiled."""
 
 import numpy as np
 
@@ -25,16 +25,17 @@ def observe(
     moving: tuple[np.ndarray, ...],
     poses: tuple[np.ndarray, ...],
 ) -> None:
-    """Copies what the engine knows into row `row` of the outputs.
+    """Copies the engine's state of a home into row `row` of the outputs.
 
     Args:
+        row: index of the home in the batch.
         held: slot of the held object, -1 for none.
         base, arm, base_velocity: (3,), (7,), (3,).
-        joints: all of qpos; `joint_qpos` (5,) says which entries.
+        joints: all of qpos; `joint_qpos` (5,) are the addresses of the doors and drawers.
         xpos, xquat: (bodies, 3), (bodies, 4).
-        slot_body: body of every slot, of which the episode uses the first `num_objects`.
+        slot_body: body of each slot; the episode uses the first `num_objects` slots.
         marker_body, marker_local: (5,), (5, 3) in the body's frame.
-        cup_body, cup_pos: body of the cup, and the cup's tip (3,).
+        cup_body, cup_pos: body of the cup, and position of the cup's tip (3,).
         moving: outputs base, base_velocity, arm, joints, marker_pos, held.
         poses: outputs ee_pos, ee_quat, object_pos, object_quat.
     """
@@ -65,7 +66,7 @@ def observe(
 
 @njit(cache=True)
 def _transform(pos: np.ndarray, quat: np.ndarray, local: np.ndarray, out: np.ndarray) -> None:
-    """A point (3,) of a body's frame in the world."""
+    """Transforms a point (3,) from a body's frame to the world frame."""
     w, x, y, z = quat[0], quat[1], quat[2], quat[3]
     # v + 2 w (q x v) + 2 q x (q x v)
     cx = y * local[2] - z * local[1]

@@ -1,4 +1,4 @@
-"""Colour pictures of the homes of the embedded engine: what is drawn, and from where."""
+"""Colour pictures of homes in the embedded engine: visible geoms and camera poses."""
 
 import math
 from collections.abc import Sequence
@@ -15,17 +15,17 @@ from tpsrl.world.fetch import HEAD_CAMERA_FOV_DEG
 from tpsrl.world.layouts import BodyKind
 
 CAMERAS = ("third_person", "head")
-CATCH_UP_S = 0.8  # in which the third-person camera makes 63% of the way to where it belongs
-CHEST_M = 0.8  # height of the point of the robot that nothing may hide
+CATCH_UP_S = 0.8  # time constant of the third-person camera's smoothing
+CHEST_M = 0.8  # height of the point of the robot that must stay visible
 _TALL_M = 1.2
 
 
 class Pictures:
-    """Takes the pictures; reads homes and never writes to them.
+    """Renders homes; reads their state and never changes it.
 
-    The third-person camera follows its robot smoothly: it remembers where it stood at the last
-    picture of the home, and how far it moves depends on the control steps since then, so that a
-    second picture of the same moment is the same picture.
+    The third-person camera follows its robot smoothly: it starts from its pose in the home's last
+    picture and moves by an amount that depends on the control steps since then, so two pictures
+    of the same moment are equal.
     """
 
     def __init__(self, home: HomeModel, num_envs: int) -> None:
@@ -38,7 +38,7 @@ class Pictures:
         self._last: list[tuple[int, CameraPose] | None] = [None] * num_envs
 
     def cut(self, env_id: int) -> None:
-        """The next third-person picture of a home is taken from where the camera belongs."""
+        """Forgets the last pose of a home's third-person camera, as after a reset."""
         self._last[env_id] = None
 
     def take(
@@ -51,10 +51,12 @@ class Pictures:
         width: int,
         markers: Sequence[Sphere],
     ) -> np.ndarray:
-        """See `tpsrl.sim.base.Simulator.render`; `head` is the pose of the head camera.
+        """Renders a picture; see `tpsrl.sim.base.Simulator.render`.
+
+        `head` is the pose of the head camera: position (3,) and orientation (3, 3).
 
         Raises:
-            UserError: there is no such camera.
+            UserError: the camera is unknown.
         """
         if camera not in CAMERAS:
             raise unknown("camera", camera, CAMERAS)
@@ -88,10 +90,10 @@ class Pictures:
 
 
 def _cutaway_groups(home: HomeModel) -> np.ndarray:
-    """(G,) int: one number for each wall and each piece of furniture that may be left out, else -1.
+    """Returns (G,) int: a group number for each wall or piece of furniture to cut away, else -1.
 
-    Low pieces that carry objects stay: they hardly hide the robot from above, and what stands on
-    them would float without them.
+    Low pieces that carry objects are never cut away: they hardly hide the robot from above, and
+    the objects on them would float.
     """
     model, bodies = home.model, home.layout_set.bodies
     carriers = {name for place in home.layout_set.receptacles.values() for name in place.bodies}
@@ -108,6 +110,6 @@ def _cutaway_groups(home: HomeModel) -> np.ndarray:
 
 
 def _height(kind: BodyKind) -> float:
-    """Metres from the lowest to the highest point of a body's own boxes."""
+    """Returns the height (m) from the lowest to the highest point of a body's own boxes."""
     ends = [(box.pos[2] - box.half[2], box.pos[2] + box.half[2]) for box in kind.boxes]
     return max(high for _, high in ends) - min(low for low, _ in ends)

@@ -1,4 +1,4 @@
-"""Lets drafted episodes come to rest in a simulator, and refuses those that do not."""
+"""Settling of drafted episodes: objects come to rest in a simulator, or the draft is rejected."""
 
 import dataclasses
 from typing import Any
@@ -17,10 +17,11 @@ _JOINT = 0.005  # rad of a door, m of a drawer
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tolerance:
-    """When objects count as at rest where they were put.
+    """Limits within which objects count as at rest where they were placed.
 
-    They have `steps` control steps for it, in which none may come `moved_m` away or `tilt_rad` off
-    upright (infinite: it may lie), and of which the last moves none by more than `last_m`.
+    After `steps` control steps no object may be more than `moved_m` from its placed position or
+    tilted by more than `tilt_rad` from upright (infinite: it may lie), and the last step may move
+    no object by more than `last_m`.
     """
 
     steps: int
@@ -30,16 +31,17 @@ class Tolerance:
 
 
 STRICT = Tolerance(60, 0.01, float(np.radians(3.0)), 1e-4)
-# habitat-lab's generator waits five seconds, and gives up an episode only if something has moved
+# habitat-lab's generator simulates five seconds, and rejects an episode only if an object has moved
 # 0.1 m (`settle_sim` in rearrange_generator.py).
 HABITAT = Tolerance(150, 0.1, np.inf, 1e-3)
 
 
 def settle(simulator: Simulator, draft: Episode, tolerance: Tolerance = STRICT) -> Episode | str:
-    """The episode with everything at rest, or what is wrong with it in a few words.
+    """Returns the episode with all objects at rest, or a short reason for its rejection.
 
-    Objects settle at their starts, then the targets at their goals with the rest in place, so a
-    goal is the centre of the object standing there. Home 0 of the simulator is used.
+    First the objects settle at their starts, then the targets at their goals with the other
+    objects in place, so a goal is the centre of the object at rest there. Uses home 0 of the
+    simulator.
     """
     started = settle_starts(simulator, draft, tolerance)
     if isinstance(started, str):
@@ -49,7 +51,7 @@ def settle(simulator: Simulator, draft: Episode, tolerance: Tolerance = STRICT) 
 
 
 def settle_starts(simulator: Simulator, draft: Episode, tolerance: Tolerance) -> Episode | str:
-    """The episode with its objects at rest at their starts, or what is wrong with them."""
+    """Returns the episode with its objects at rest at their starts, or a reason for rejection."""
     state = _rest(simulator, draft, tolerance)
     if isinstance(state, str):
         return state
@@ -61,7 +63,7 @@ def settle_starts(simulator: Simulator, draft: Episode, tolerance: Tolerance) ->
 
 
 def settle_goals(simulator: Simulator, episode: Episode, tolerance: Tolerance) -> Episode | str:
-    """The episode with goals where its targets come to rest, or what is wrong with them."""
+    """Returns the episode with goals where its targets come to rest, or a reason for rejection."""
     moved = list(episode.objects)
     for target in episode.targets:
         moved[target.object] = dataclasses.replace(moved[target.object], pos=target.goal)
@@ -76,7 +78,7 @@ def settle_goals(simulator: Simulator, episode: Episode, tolerance: Tolerance) -
 
 
 def _rest(simulator: Simulator, episode: Episode, tolerance: Tolerance) -> WorldState | str:
-    """The state after a while without action, or what went wrong until then."""
+    """Returns the state after `tolerance.steps` idle control steps, or a reason for rejection."""
     try:
         simulator.reset([0], [episode])
     except Overlap as error:
@@ -126,5 +128,5 @@ def _complaint(
 
 
 def _rounded(values: np.ndarray) -> Any:
-    """Micrometres: more would make episodes depend on a machine's rounding."""
+    """Rounds to six decimals (micrometres); more would depend on the machine's rounding."""
     return tuple(round(float(v), 6) for v in values)

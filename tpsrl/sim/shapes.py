@@ -1,4 +1,4 @@
-"""The shapes of a home of the embedded engine, and where its moving bodies are."""
+"""Shapes of a home in the embedded engine, and poses of its moving bodies."""
 
 import mujoco
 import numpy as np
@@ -16,27 +16,30 @@ _KINDS: dict[int, ShapeKind] = {
     int(mujoco.mjtGeom.mjGEOM_SPHERE): "sphere",
     int(mujoco.mjtGeom.mjGEOM_PLANE): "plane",
 }
-_ABSENT_M = -5.0  # furniture that a layout does not have is below this height
+_ABSENT_M = -5.0  # furniture that is absent from a layout is below this height
 
 
 class Shapes:
-    """Describes the homes of an engine; reads them and never writes to them."""
+    """Describes homes to viewers; reads their state and never changes it."""
 
     def __init__(self, home: HomeModel) -> None:
         self._home = home
         model = home.model
-        self._moving = np.flatnonzero(model.body_weldid != 0)  # bodies, the world's left out
+        self._moving = np.flatnonzero(model.body_weldid != 0)  # bodies not fixed to the world
         self._walls = {"floor", *(wall.name for wall in home.layout_set.walls)}
         self._row = {int(body): row for row, body in enumerate(self._moving)}
 
     def of(self, one: MujocoHome) -> list[Shape]:
-        """All that is visible in a home."""
+        """Returns the visible shapes of a home."""
         model = one.model
         seen = (g for g in range(model.ngeom) if self._is_there(one, g))
         return [self._shape(one, geom) for geom in seen]
 
     def poses(self, one: MujocoHome) -> np.ndarray:
-        """Position and orientation (m, 7) float32 of the bodies that move: x, y, z, w, x, y, z."""
+        """Returns the poses (m, 7) float32 of the moving bodies.
+
+        A pose is x, y, z (m), then the quaternion w, x, y, z.
+        """
         found = np.empty((len(self._moving), 7), dtype=np.float32)
         found[:, :3] = one.data.xpos[self._moving]
         found[:, 3:] = one.data.xquat[self._moving]

@@ -1,8 +1,8 @@
-"""Shards: files of many snapshots, of which any one is read without the others.
+"""Shards: files of many snapshots that are read one at a time.
 
-A shard is an `.npz` of plain arrays, no pickle. A snapshot is two members, a header and its
-arrays end to end as bytes: with a member for each of its hundred arrays, finding one snapshot
-would take longer than simulating an episode.
+A shard is an `.npz` of plain arrays, no pickle. Each snapshot is two members, a header and the
+concatenated bytes of its arrays: with one member for each of its hundred arrays, finding one
+snapshot would take longer than simulating an episode.
 """
 
 import contextlib
@@ -22,13 +22,13 @@ from tpsrl.runtime import files, records
 from tpsrl.sim.base import Snapshot
 from tpsrl.sim.snapshots import Note, SnapshotHeader
 
-_EPOCH = (1980, 1, 1, 0, 0, 0)  # so that the same snapshots make the same file
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # fixed time stamp, so that equal snapshots give equal files
 
 
 class ShardWriter:
-    """Writes a shard, snapshot by snapshot; a context manager. The file appears at its end.
+    """Context manager that writes a shard, snapshot by snapshot; the file appears on exit.
 
-    `count` are the snapshots so far.
+    `count` is the number of snapshots written so far.
 
     Raises:
         UserError: the file cannot be written.
@@ -55,7 +55,7 @@ class ShardWriter:
             self._stack.__exit__(kind, error, trace)
 
     def add(self, snapshot: Snapshot, note: Note) -> bytes:
-        """Adds a snapshot and a note of JSON types; the SHA-256 of both.
+        """Adds a snapshot and a note of JSON types; returns the SHA-256 of both.
 
         Raises:
             UserError: the file cannot be written.
@@ -91,10 +91,10 @@ class ShardWriter:
 
 
 class Shard:
-    """An open shard, of which snapshots are read one by one.
+    """Open shard, from which snapshots are read one by one.
 
     Raises:
-        UserError: the file is absent or no shard.
+        UserError: the file is absent or not a shard.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -107,10 +107,10 @@ class Shard:
         return self._size
 
     def read(self, row: int) -> tuple[Snapshot, Note]:
-        """A snapshot and its note.
+        """Returns a snapshot and its note.
 
         Raises:
-            UserError: there is no such row, or the file is damaged.
+            UserError: the row does not exist, or the file is damaged.
         """
         with self._told():
             text = self._file[f"{row}.header"].tobytes()

@@ -20,7 +20,10 @@ Note = dict[str, Any]  # JSON types
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SnapshotHeader:
-    """What a file says of a snapshot; `arrays` are name, dtype and shape of each in a shard."""
+    """Header of a snapshot in a file.
+
+    In a shard, `arrays` are name, dtype and shape of each array; else `arrays` is empty.
+    """
 
     engine: str
     episode: Any
@@ -28,10 +31,10 @@ class SnapshotHeader:
     arrays: tuple[tuple[str, str, tuple[Count, ...]], ...] = ()
 
     def snapshot(self, arrays: dict[str, np.ndarray]) -> Snapshot:
-        """The snapshot of these arrays.
+        """Returns the snapshot with the given arrays.
 
         Raises:
-            UserError: its episode is damaged.
+            UserError: the episode in the header is damaged.
         """
         return Snapshot(self.engine, Episode.from_json(self.episode), arrays)
 
@@ -41,7 +44,7 @@ def save_snapshots(
     snapshots: Mapping[int, Snapshot],
     notes: Mapping[int, Note] | None = None,
 ) -> None:
-    """Writes snapshots as one `.npz` file, each with a note if there is one for it. Atomic.
+    """Writes snapshots, each with its note if it has one, to one `.npz` file, atomically.
 
     Raises:
         UserError: the file cannot be written.
@@ -64,12 +67,12 @@ def save_snapshots(
 def load_noted_snapshots(
     path: str | os.PathLike[str], field: str = "snapshots"
 ) -> dict[int, tuple[Snapshot, Note | None]]:
-    """Reads what `save_snapshots` wrote, each snapshot with its note (None without).
+    """Reads a file written by `save_snapshots`: each snapshot with its note or None, by key.
 
-    `field` is where the file was named.
+    `field` is the setting that names the file, for error messages.
 
     Raises:
-        UserError: the file is absent or not such a file.
+        UserError: the file is absent or not a snapshot file.
     """
     headers: dict[int, SnapshotHeader] = {}
     arrays: dict[int, dict[str, np.ndarray]] = {}

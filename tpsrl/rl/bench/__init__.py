@@ -1,1 +1,1 @@
-"""How fast collectors are, side by side; environments made for that."""
+"""Benchmarks of collectors, and environments for them."""

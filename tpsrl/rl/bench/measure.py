@@ -1,10 +1,10 @@
-"""How fast collectors collect and how fast that is learned from, side by side in one run.
+"""Benchmark of the speed of collectors, with collection and learning, side by side in one run.
 
-Each collector is held against a bound of its own, computed from the durations of the steps that it
-saw, resets included (see docs/ver.md):
+Each collector is compared with a bound of its own, computed from the durations of its own steps,
+resets included (see docs/ver.md):
 
-- the environments' ceiling: sum over environments of steps / seconds at steps, what they would
-  deliver if none ever waited;
+- the environments' ceiling: sum over environments of steps / seconds at steps, their throughput if
+  none ever waited;
 - `sync`: T x N / (sum over lock-steps of the slowest step + learning time);
 - `nover`: T x N / (the longest sum of an environment's steps + learning time);
 - `ver`: T x N / (T x N / ceiling + learning time);
@@ -35,11 +35,11 @@ from tpsrl.runtime import figures, files, machine
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BenchSchedule:
-    """How long to measure: in `turns`, in which every collector has `rollouts` that count.
+    """Length of a benchmark: `turns`, in each of which every collector has `rollouts` that count.
 
-    `warm_up` rollouts before the first turn do not count, nor does the first of a turn, before
-    which the environments had time to finish their steps, nor one more at its end, from which a
-    collector that runs ahead does not.
+    `warm_up` rollouts before the first turn do not count. In each turn, neither the first rollout
+    counts, before which the environments had time to finish their steps, nor an additional last
+    one, after which a collector that runs ahead pauses.
     """
 
     rollouts: int = 10
@@ -48,7 +48,7 @@ class BenchSchedule:
 
 
 class _Runner:
-    """One collector with a policy and a learner of its own."""
+    """One collector with its own policy and learner."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class _Runner:
         self.rows: list[Json] = []
 
     def turn(self, rollouts: int) -> None:
-        """So many rollouts that count, and one before and after them."""
+        """Runs `rollouts` rollouts that count, and one before and after them."""
         torch.set_num_threads(self.threads)
         rows, steps, windows = [], [], []
         for number in range(rollouts + 2):
@@ -84,12 +84,12 @@ class _Runner:
         env, end, took = (np.concatenate(parts) for parts in zip(*steps, strict=True))
         for row, window in zip(rows[1:-1], windows[1:-1], strict=True):
             then = ceiling_between(env, end, took, window, self.collector.num_envs)
-            # In a very short window may lie no part of any step.
+            # A very short window may contain no part of any step.
             row["ceiling_then"] = then or row["ceiling"]
         self.rows += rows[1:-1]
 
     def _round(self, ahead: bool) -> tuple[Json, Collection]:
-        """One rollout and what is learned from it."""
+        """Collects one rollout and learns from it."""
         begun = time.perf_counter()
         collection = self.collector.collect(self.policy, self.rollouts, self.version, ahead)
         collected = time.perf_counter()
@@ -108,7 +108,7 @@ class _Runner:
         return row, collection
 
     def report(self) -> Json:
-        """What came of all turns."""
+        """Returns the results of all turns."""
         rows, total = self.rows, collections.Counter[str]()
         waits: collections.Counter[str] = collections.Counter()
         for row in rows:
@@ -151,15 +151,15 @@ def measure(
     teacher: Teacher | None = None,
     threads: int = 0,
 ) -> Json:
-    """Collects and learns with each collector in turn; JSON types.
+    """Collects and learns with each collector in turn; returns JSON types.
 
-    Of each collector: "samples_per_s" over all rollouts ("mean") and in the best one ("max");
-    "bound" and "ceiling" as above, in samples per second, and the share of each that was reached;
-    "straggler", samples per second of a rollout over the ceiling of that time; least, mean and
-    largest number of "steps_of_environment" in a rollout; "seconds" of the process by cause,
-    "waits" of the mean environment (see `tpsrl.rl.collection.collector.Collection`); "threads" of
-    its learner, which 0 leaves to `tpsrl.rl.collection.threads.learner_threads`. "load" is the
-    machine's load average at the end, over a minute.
+    For each collector: "samples_per_s" over all rollouts ("mean") and in the best one ("max");
+    "bound" and "ceiling" as above, in samples per second, and the fraction of each that was
+    reached; "straggler", samples per second of a rollout over the ceiling of that time; minimum,
+    mean and maximum number of "steps_of_environment" in a rollout; "seconds" of the process by
+    cause, "waits" of the mean environment (see `tpsrl.rl.collection.collector.Collection`);
+    "threads" of its learner (`threads=0`: `tpsrl.rl.collection.threads.learner_threads`). "load" is
+    the machine's load average at the end, over a minute.
 
     Raises:
         UserError, RunError: see `tpsrl.rl.run.assembly.assemble`.
@@ -187,7 +187,7 @@ def measure(
 
 
 def _bounds(name: str, collection: Collection, learning: float, num_envs: int) -> Json:
-    """A rollout's bound, its ceiling, and the steps of each environment."""
+    """Returns a rollout's bound, its ceiling, and the number of steps of each environment."""
     env, took, samples = collection.env, collection.took_s, collection.steps
     steps = np.bincount(env, minlength=num_envs)
     busy = np.bincount(env, took, minlength=num_envs)
@@ -212,16 +212,16 @@ def ceiling_between(
     window: tuple[float, float],
     num_envs: int,
 ) -> float:
-    """What the environments would have delivered within a window, steps per second.
+    """Returns the environments' ceiling within a window, in steps per second.
 
-    A step of which a part is within it counts with that part, of its time and as a step.
+    A step that is partly within the window counts with that part, both of its time and as a step.
 
     Args:
-        env: of each step (k,)
-        end: when it was done (k,), s
-        took: how long it had taken (k,), s
-        window: from when to when, s
-        num_envs: how many environments there are
+        env: environment of each step (k,)
+        end: when each step was complete (k,), s
+        took: duration of each step (k,), s
+        window: start and end, s
+        num_envs: number of environments
     """
     inside = np.minimum(end, window[1]) - np.maximum(end - took, window[0])
     inside = np.clip(inside, 0.0, None)
@@ -231,7 +231,7 @@ def ceiling_between(
 
 
 def draw(report: Json, path: Any, title: str) -> None:
-    """A picture of a report: speed against bounds, speed over time, what environments wait for."""
+    """Plots a report: speed against bounds, speed over time, and waiting times of environments."""
     found = report["collectors"]
     names, places = list(found), np.arange(len(found))
     figure = figures.figure(figsize=(12.0, 3.8), layout="constrained", dpi=110)

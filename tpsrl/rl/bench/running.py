@@ -1,4 +1,4 @@
-"""Ant and humanoid running: what is seen, rewarded and ends an episode (Liang et al. 2018).
+"""Ant and humanoid running: observations, rewards and ends of episodes (Liang et al. 2018).
 
 Pure functions of arrays, batch axis first. Observation: table 2, column "Ours". Reward: appendix C,
 equations 1 to 3. The target lies straight ahead along x, infinitely far off.
@@ -15,10 +15,10 @@ _AT_LIMIT = 0.99  # of a joint's half range; OpenAI Roboschool's
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RunningTask:
-    """What is a robot's own.
+    """Constants of one robot.
 
-    `fallen_m` is the height of the torso below which an episode ends: Roboschool's, since the paper
-    gives none. `thresholds` are the paper's for the return of an episode (section 4.1).
+    `fallen_m` is the height of the torso below which an episode ends, that of Roboschool, since the
+    paper gives none. `thresholds` are the paper's for the return of an episode (section 4.1).
     """
 
     model: str  # file of gymnasium's assets
@@ -44,7 +44,7 @@ RUNNING_TASKS = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RunnerLimits:
-    """A robot's limits: joints (n, 2) rad, and the largest torque of each motor (n,) N m."""
+    """Limits of a robot: joint ranges (n, 2) rad, and the largest torque of each motor (n,) N m."""
 
     joint_range: np.ndarray
     torque: np.ndarray
@@ -52,9 +52,10 @@ class RunnerLimits:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RunnerPose:
-    """Robots after a step.
+    """State of robots after a step.
 
-    `quaternion` is w, x, y, z; velocities are in the world frame, turning rates in the torso's.
+    `quaternion` is (w, x, y, z). Velocities are in the world frame, angular velocities in the
+    torso's.
     """
 
     height: np.ndarray  # (m,) m
@@ -67,15 +68,15 @@ class RunnerPose:
 
 
 def observation_size(joints: int, feet: int) -> int:
-    """Numbers of an observation."""
+    """Returns the length of an observation."""
     return 11 + 3 * joints + feet
 
 
 def observe(pose: RunnerPose, action: np.ndarray, body: RunnerLimits) -> np.ndarray:
-    """Observations (m, k) float32: the rows of table 2 in their order.
+    """Computes observations (m, k) float32: the rows of table 2 in their order.
 
-    Height, roll and pitch, velocity in the frame of the heading, turning rates, sine and cosine of
-    the angle to the target, joint angles and speeds, motor torques over the largest of all, feet in
+    Height, roll and pitch, velocity in the heading frame, angular velocity, sine and cosine of the
+    angle to the target, joint angles and velocities, motor torques over the largest of all, feet in
     contact.
     """
     roll, pitch, yaw = angles(pose.quaternion)
@@ -93,13 +94,13 @@ def observe(pose: RunnerPose, action: np.ndarray, body: RunnerLimits) -> np.ndar
 def reward_terms(
     pose: RunnerPose, action: np.ndarray, task: RunningTask, body: RunnerLimits, costs: str = "mean"
 ) -> dict[str, np.ndarray]:
-    """The `TERMS` (m,) of equation 1, whose sum is the reward.
+    """Computes the `TERMS` (m,) of equation 1, whose sum is the reward.
 
     Args:
         pose: after the step
-        action: (m, n) as the policy chose it; motors apply it within -1 and 1
-        task: the robot's own
-        body: its limits
+        action: (m, n) of the policy; motors clip it to [-1, 1]
+        task: constants of the robot
+        body: limits of the robot
         costs: of torques and actions, "sum" over motors as the equation is printed, or their "mean"
             as in Roboschool, from which the paper's terms come
     """
@@ -123,12 +124,15 @@ def reward_terms(
 
 
 def fallen(pose: RunnerPose, task: RunningTask) -> np.ndarray:
-    """Which (m,) bool have fallen, which ends an episode."""
+    """Returns which robots (m,) bool have fallen, which ends an episode."""
     return pose.height < task.fallen_m
 
 
 def angles(quaternion: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Roll, pitch and yaw (m,) of quaternions (m, 4), rad; turned about z, then y, then x."""
+    """Computes roll, pitch and yaw (m,), rad, of quaternions (m, 4).
+
+    The rotations are about z, then y, then x.
+    """
     w, x, y, z = quaternion.T
     roll = np.arctan2(2 * (w * x + y * z), 1 - 2 * (x * x + y * y))
     pitch = np.arcsin(np.clip(2 * (w * y - z * x), -1.0, 1.0))

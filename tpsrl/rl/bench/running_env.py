@@ -22,13 +22,13 @@ STEP_S, SUBSTEPS = 1.0 / 120.0, 2  # the paper's time step; a frame of 1/60 s is
 FRAMES = 1000  # of an episode (section 4.1)
 _NOISE = 0.1  # rad, rad/s: "perturbed slightly"; Roboschool's
 _PUSH_FRAMES, _PUSH_N = (200, 300), (1.0, 5.0)  # "a few Newtons"
-_WIDER = 1.05  # a touch sensor's volume against its foot's
+_WIDER = 1.05  # size of a touch sensor relative to its foot
 _STATE = mujoco.mjtState.mjSTATE_FULLPHYSICS
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RunningVecEnvFactory:
-    """Environments of a task; `threads` step them."""
+    """Makes the environments of a task, which `threads` threads step."""
 
     task: str
     seed: int = 0
@@ -40,7 +40,7 @@ class RunningVecEnvFactory:
 
 
 class RunningVecEnv:
-    """See `tpsrl.rl.envs.vec_env.VecEnv`. Environments differ in their random generators alone."""
+    """See `tpsrl.rl.envs.vec_env.VecEnv`. Environments differ only in their random generators."""
 
     def __init__(self, factory: RunningVecEnvFactory, env_ids: Sequence[int]) -> None:
         self.num_envs, self._names, self._factory = len(env_ids), list(env_ids), factory
@@ -118,7 +118,7 @@ class RunningVecEnv:
         return {"state": self._shown[list(env_ids)]}
 
     def pose(self, ids: np.ndarray) -> RunnerPose:
-        """Robots as they are now."""
+        """Returns the current state of robots."""
         nq = self.model.nq
         places, speeds = self._physics[ids, 1 : 1 + nq], self._physics[ids, 1 + nq :]
         joints, rates = places[:, self._joints], speeds[:, self._speeds]
@@ -126,7 +126,7 @@ class RunningVecEnv:
         return RunnerPose(*root, joints, rates, self._touch[ids])
 
     def start_index(self, env_id: int) -> int:
-        """The number of the episode."""
+        """Returns the number of the episode."""
         return int(self._counts[env_id, 2])
 
     def reseed(self, restarts: int) -> None:
@@ -135,10 +135,10 @@ class RunningVecEnv:
         self._rngs = [np.random.default_rng((seed, name, restarts)) for name in self._names]
 
     def avoid(self, starts: Sequence[int]) -> None:
-        """Nothing: starts are drawn anew each time."""
+        """Does nothing: starts are drawn anew each time."""
 
     def weigh(self, weights: np.ndarray) -> None:
-        """Nothing: starts have no groups."""
+        """Does nothing: starts have no groups."""
 
     def snapshot(self, env_id: int) -> tuple[dict[str, np.ndarray], Json]:
         """See `tpsrl.rl.envs.vec_env.VecEnv.snapshot`."""
@@ -158,7 +158,7 @@ class RunningVecEnv:
         self._pool.close()
 
     def _arrays(self) -> dict[str, np.ndarray]:
-        """All that environments are, beside random generators; rows are environments."""
+        """Returns the environments' state except random generators; rows are environments."""
         return {
             "physics": self._physics,
             "touch": self._touch,
@@ -168,7 +168,7 @@ class RunningVecEnv:
         }
 
     def _push(self, ids: np.ndarray) -> None:
-        """A force on some of them for a frame: its impulse, in any horizontal direction."""
+        """Pushes robots that are due for one frame: an impulse in a random horizontal direction."""
         mass = float(self.model.body_subtreemass[0])
         for env in ids[self._counts[ids, 0] == self._counts[ids, 1]]:
             rng = self._rngs[env]
@@ -179,7 +179,7 @@ class RunningVecEnv:
             self._counts[env, 1] += rng.integers(*_PUSH_FRAMES)
 
     def _episode(self, env: int, fell: bool) -> EpisodeStats:
-        """The record of an episode that is over."""
+        """Returns the record of a finished episode."""
         sums = dict(zip(running.TERMS, self._sums[env].tolist(), strict=True))
         count, frames = int(self._counts[env, 2]), int(self._counts[env, 0])
         ended = "fallen" if fell else "timeout"
@@ -188,13 +188,13 @@ class RunningVecEnv:
 
 
 def model_of(task: str) -> Any:
-    """gymnasium's model with a touch sensor around each foot, and the paper's time step."""
+    """Loads gymnasium's model, with a touch sensor around each foot and the paper's time step."""
     import gymnasium
 
     folder = Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets"
     spec = mujoco.MjSpec.from_file(str(folder / RUNNING_TASKS[task].model))
     spec.option.timestep = STEP_S
-    # Stable at this step; the files' Runge-Kutta takes four times as long.
+    # Stable at this time step; the Runge-Kutta method of the model files takes four times as long.
     spec.option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
     for name in RUNNING_TASKS[task].feet:
         geom = spec.geom(name)

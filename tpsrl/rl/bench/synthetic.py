@@ -1,6 +1,6 @@
-"""Environments for benchmarks of collectors: nothing but the duration of their steps matters.
+"""Synthetic environments for benchmarks of collectors: only the duration of their steps matters.
 
-See `tpsrl.rl.bench.synthetic_env`, which has the environment itself.
+`tpsrl.rl.bench.synthetic_env` has the environment itself.
 """
 
 import dataclasses
@@ -15,15 +15,15 @@ from tpsrl.rl.envs.vec_env import EnvSpec, EpisodeStats, Json, Observation, Step
 
 SPEC = EnvSpec({"state": (core.STATE,), "depth": core.DEPTH}, (True,) * core.ACTIONS)
 
-_MOST_ENVS = 10_000  # whose starts are numbered apart
+_MOST_ENVS = 10_000  # with distinct numbers of start states
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SyntheticVecEnvFactory:
-    """Environments whose durations and content follow from `seed` and their numbers in the whole.
+    """Makes environments whose durations and content follow from `seed` and their numbers.
 
-    `variant` is "waiting", "busy" or "none", and `slowness` what all durations are multiplied by,
-    see `tpsrl.rl.bench.synthetic_env.SyntheticEnv`.
+    `variant` is "waiting", "busy" or "none", and all durations are multiplied by `slowness`, see
+    `tpsrl.rl.bench.synthetic_env.SyntheticEnv`.
     """
 
     variant: str = "waiting"
@@ -59,7 +59,7 @@ class SyntheticVecEnv:
 
     @property
     def drawn_s(self) -> np.ndarray:
-        """Seconds (num_envs,) that steps and resets of each environment so far were to take."""
+        """Nominal seconds (num_envs,) of all steps and resets of each environment so far."""
         return np.array([env.drawn_s for env in self._envs])
 
     def reset(self, env_ids: Sequence[int]) -> Observation:
@@ -94,7 +94,7 @@ class SyntheticVecEnv:
         return _stack([self._envs[env].observe() for env in env_ids])
 
     def start_index(self, env_id: int) -> int:
-        """See `VecEnv.start_index`; no two environments have a start in common."""
+        """See `VecEnv.start_index`; numbers of start states are unique across environments."""
         return self._number(env_id, self._envs[env_id].episode)
 
     def reseed(self, restarts: int) -> None:
@@ -110,7 +110,7 @@ class SyntheticVecEnv:
         self._avoided = frozenset(starts)
 
     def weigh(self, weights: np.ndarray) -> None:
-        """See `tpsrl.rl.envs.vec_env.VecEnv.weigh`; its starts have no groups."""
+        """See `tpsrl.rl.envs.vec_env.VecEnv.weigh`; no effect, since starts have no groups."""
 
     def snapshot(self, env_id: int) -> tuple[dict[str, np.ndarray], Json]:
         """See `tpsrl.rl.envs.vec_env.VecEnv.snapshot`."""
@@ -130,7 +130,7 @@ class SyntheticVecEnv:
         """See `tpsrl.rl.envs.vec_env.VecEnv.close`."""
 
     def _begin(self, env_id: int) -> dict[str, np.ndarray]:
-        """Begins the next episode that is not to be avoided."""
+        """Begins the next episode whose start state is not excluded."""
         env = self._envs[env_id]
         while self._number(env_id, env.episode + 1) in self._avoided:
             env.skip()
@@ -138,11 +138,11 @@ class SyntheticVecEnv:
         return env.reset()
 
     def _number(self, env_id: int, episode: int) -> int:
-        """The number of an episode among those of all environments."""
+        """Returns the number of an episode among those of all environments."""
         return episode * _MOST_ENVS + self._names[env_id]
 
     def _episode(self, env_id: int, truncated: bool) -> EpisodeStats:
-        """The record of an episode that is over."""
+        """Returns the record of a finished episode."""
         env = self._envs[env_id]
         return EpisodeStats(
             env=self._names[env_id],
@@ -155,5 +155,5 @@ class SyntheticVecEnv:
 
 
 def _stack(shown: list[dict[str, np.ndarray]]) -> Observation:
-    """Observations of several environments as one."""
+    """Stacks the observations of several environments."""
     return {name: np.stack([each[name] for each in shown]) for name in SPEC.observations}

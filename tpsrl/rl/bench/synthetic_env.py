@@ -1,9 +1,9 @@
-"""An environment of which only the duration of its steps matters; needs nothing but numpy.
+"""Synthetic environment in which only the duration of steps matters; needs nothing but numpy.
 
-Steps of an episode are log-normal around its own median, which is up to 8 times that of the
-quickest episode; now and then one takes 10 times as long. A reset takes as long as 50 steps. What
-is seen and rewarded is cheap to make. How long anything takes is drawn before an episode begins,
-from the seed and the number of the environment alone, so whatever is measured with it goes through
+Step durations of an episode are log-normal around the episode's own median, which is up to 8 times
+that of the quickest episode; occasionally a step takes 10 times as long. A reset takes as long as
+50 steps. Observations and rewards are cheap to compute. All durations of an episode are drawn
+before it begins, from the seed and the number of the environment alone, so every measurement has
 the same sequence: `Timing` gives that sequence without an environment.
 
 Other programs load this file by its path, so it imports nothing of this package.
@@ -17,21 +17,21 @@ import numpy as np
 VARIANTS = ("waiting", "busy", "none")
 DEPTH, STATE, ACTIONS = (64, 64), 20, 10
 
-# With these 16 environments that never wait deliver about 500 steps a second.
+# With these values, 16 environments that never wait give about 500 steps per second.
 MEDIAN_STEP_S = 6e-3  # of an episode whose factor is 1
 STEP_SIGMA = 0.5  # standard deviation of the logarithm of a step's duration
 SPIKE_PROBABILITY, SPIKE_FACTOR = 0.01, 10.0
 EPISODE_FACTOR = (1.0, 8.0)  # log-uniform
 EPISODE_STEPS = (50, 200)  # uniform, both ends included
 RESET_S = 0.857  # 50 times the median of all steps
-TRUNCATED = 0.5  # the share of episodes that are cut off; the others terminate
-EPISODES = 10_000  # after each restart episodes are numbered from a multiple of this
+TRUNCATED = 0.5  # fraction of episodes that are truncated; the others terminate
+EPISODES = 10_000  # episodes after a restart are numbered from a multiple of this
 
-_TILE = 128  # side of the pattern out of which images are cut, pixels
+_TILE = 128  # side of the pattern from which images are cut, pixels
 
 
 def describe() -> dict[str, Any]:
-    """All that the durations are drawn from, as JSON types."""
+    """Returns the parameters of the durations and the shapes, as JSON types."""
     return {
         "median_step_s": MEDIAN_STEP_S,
         "step_sigma": STEP_SIGMA,
@@ -48,10 +48,11 @@ def describe() -> dict[str, Any]:
 
 
 class Timing:
-    """The durations of one environment's episodes, one episode after the other.
+    """Durations of one environment's episodes, one episode after the other.
 
-    `factor` is the present episode's, `step_s` (its length,) how long its steps take and
-    `truncated` how it ends; `reset_s` is how long it takes to begin it. All seconds.
+    `factor` is that of the current episode, `step_s` (its length,) are the durations of its steps,
+    `truncated` is whether it ends by truncation, and `reset_s` is the duration of the reset before
+    it. All durations are in seconds.
     """
 
     def __init__(self, number: int, seed: int = 0, restarts: int = 0) -> None:
@@ -62,7 +63,7 @@ class Timing:
         self.truncated = False
 
     def draw(self) -> None:
-        """Goes on to the next episode."""
+        """Draws the next episode."""
         low, high = np.log(EPISODE_FACTOR)
         self.factor = float(np.exp(self.rng.uniform(low, high)))
         self.truncated = bool(self.rng.random() < TRUNCATED)
@@ -73,10 +74,10 @@ class Timing:
 
 
 def replay(number: int, seed: int, steps: int) -> tuple[np.ndarray, np.ndarray]:
-    """How long the first steps of an environment take after its first reset, in seconds.
+    """Returns the durations of an environment's first steps after its first reset, in seconds.
 
-    Both are (steps,): the steps themselves, and the reset that follows each, which is 0 within an
-    episode.
+    Both arrays are (steps,): the steps themselves, and the reset that follows each, which is 0
+    within an episode.
     """
     timing = Timing(number, seed)
     took, resets, total = [], [], 0
@@ -90,30 +91,29 @@ def replay(number: int, seed: int, steps: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def ceiling(num_envs: int, seed: int = 0, steps: int = 12_500) -> float:
-    """Steps per second of all environments together if none ever waited, resets included.
+    """Returns the steps per second of all environments if none ever waited, resets included.
 
-    Each is replayed for so many steps.
+    Each environment is replayed for `steps` steps.
     """
     busy_s = [sum(part.sum() for part in replay(env, seed, steps)) for env in range(num_envs)]
     return float(sum(steps / seconds for seconds in busy_s))
 
 
 class SyntheticEnv:
-    """One environment, which does not reset itself.
+    """One environment, without automatic resets.
 
-    `variant` is what a step does with its time: "waiting" sleeps, as with a simulator on an
-    accelerator; "busy" uses so much of a core, longer where it has to share it; "none" takes no
-    time. What was drawn is multiplied by `slowness`. `drawn_s` is how long all steps and resets so
-    far were to take.
+    `variant` is how a step spends its time: "waiting" sleeps, as with a simulator on an
+    accelerator; "busy" uses a core for that time, and takes longer if it has to share the core;
+    "none" takes no time. All durations are multiplied by `slowness`. `drawn_s` is the nominal
+    duration of all steps and resets so far.
 
     The reward is 1 less the mean squared distance between the action, clipped to [-1, 1], and the
     first ten entries of the state, which are drawn anew in each step.
 
-    One that takes the place of others that were lost has as many `restarts` and draws other
-    episodes.
+    An environment that replaces a lost one has its number of `restarts`, and draws other episodes.
 
     Raises:
-        ValueError: there is no such variant.
+        ValueError: the variant is unknown.
     """
 
     def __init__(
@@ -130,17 +130,17 @@ class SyntheticEnv:
         self._slowness = slowness
         self.timing = Timing(number, seed, restarts)
         self.episode = EPISODES * restarts - 1
-        self.steps = 0  # of the present episode
+        self.steps = 0  # of the current episode
         self.drawn_s = 0.0
         self._rng = np.random.default_rng((seed, number, 1, restarts))
-        # No two environments show the same, and an image is a cut-out of the pattern.
+        # Each environment has its own pattern, of which an image is a section.
         tile = self._rng.random((_TILE - DEPTH[0], _TILE - DEPTH[1]), dtype=np.float32)
         self._tile = np.tile(tile, (2, 2))
         self._state = np.zeros(STATE, np.float32)
         self._corner = (0, 0)
 
     def reset(self) -> dict[str, np.ndarray]:
-        """Begins the next episode and gives what it shows first, as `observe`."""
+        """Begins the next episode; returns its first observation, as `observe`."""
         begun = self._clock()
         self.skip()
         self._show()
@@ -148,12 +148,12 @@ class SyntheticEnv:
         return self.observe()
 
     def skip(self) -> None:
-        """Goes on to the next episode without beginning it, which takes no time."""
+        """Advances to the next episode without beginning it, which takes no time."""
         self.timing.draw()
         self.episode, self.steps = self.episode + 1, 0
 
     def step(self, action: np.ndarray) -> tuple[dict[str, np.ndarray], float, bool, bool]:
-        """Observation, reward, terminated and truncated after an action (10,).
+        """Steps under an action (10,); returns observation, reward, terminated and truncated.
 
         Raises:
             RuntimeError: the episode is over, or none was begun.
@@ -172,13 +172,13 @@ class SyntheticEnv:
         return self.observe(), reward, over and not truncated, over and truncated
 
     def observe(self) -> dict[str, np.ndarray]:
-        """What is seen now, float32: "depth" (64, 64) in [0, 1] and "state" (20,) in [-1, 1]."""
+        """Returns the float32 observation: "depth" (64, 64) in [0, 1], "state" (20,) in [-1, 1]."""
         y, x = self._corner
         depth = self._tile[y : y + DEPTH[0], x : x + DEPTH[1]].copy()
         return {"depth": depth, "state": self._state.copy()}
 
     def snapshot(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """The environment frozen, but for its variant: arrays, and JSON types."""
+        """Returns the state of the environment without its variant: arrays, and JSON types."""
         arrays: dict[str, np.ndarray] = {
             "step_s": self.timing.step_s.copy(),
             "tile": self._tile.copy(),
@@ -197,10 +197,10 @@ class SyntheticEnv:
         return arrays, note
 
     def restore(self, arrays: dict[str, np.ndarray], note: dict[str, Any]) -> None:
-        """Puts the environment into a frozen state, which may be another environment's.
+        """Restores a snapshot, which may be of another environment.
 
         Raises:
-            KeyError, TypeError, ValueError: that is no snapshot.
+            KeyError, TypeError, ValueError: the snapshot is invalid.
         """
         timing, rng = np.random.default_rng(), np.random.default_rng()
         timing.bit_generator.state, rng.bit_generator.state = note["timing"], note["content"]
@@ -216,17 +216,17 @@ class SyntheticEnv:
         self._corner = (int(y), int(x))
 
     def _show(self) -> None:
-        """Draws what is seen next."""
+        """Draws the next observation."""
         self._state = self._rng.uniform(-1.0, 1.0, STATE).astype(np.float32)
         y, x = self._rng.integers(0, _TILE - DEPTH[0], 2)
         self._corner = (int(y), int(x))
 
     def _clock(self) -> float:
-        """Seconds, of the core's work for this thread if that is what is to be spent."""
+        """Returns the time in seconds; for "busy", the core time of this thread."""
         return time.thread_time() if self.variant == "busy" else time.perf_counter()
 
     def _spend(self, seconds: float, begun: float) -> None:
-        """Lets so much time pass since `begun`, in the way of the variant."""
+        """Lets `seconds` pass since `begun`, in the way of the variant."""
         seconds *= self._slowness
         self.drawn_s += seconds
         until = begun + seconds

@@ -1,1 +1,1 @@
-"""How experience gets from environments into rollouts."""
+"""Collection of experience from environments into rollouts."""

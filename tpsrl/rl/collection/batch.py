@@ -1,9 +1,9 @@
-"""The collector `batch`: all environments of one process in lock-step, without asking for steps.
+"""The collector `batch`: steps all environments of one process in lock-step.
 
-It gives the same rollouts as `sync` with `processes=0`, bit for bit. There every observation passes
-the buffers of a pool, from which a collector receives what is ready. Here a step is one call each
-of policy, rollout and environments. What an environment shows is copied once, into the rollout, on
-the rollout's device; only actions go from the device to the environments.
+It gives the same rollouts as `sync` with `processes=0`, bit for bit. `sync` passes every
+observation through the buffers of a pool and polls the pool for steps that are ready. Here a step
+is one call of the policy, one of the rollout and one of the environments. An observation is copied
+once, into the rollout on its device; only actions are copied from the device to the environments.
 """
 
 import time
@@ -24,18 +24,18 @@ from tpsrl.rl.policy.acting import ActingPolicy
 
 
 class BatchSchedule(SyncSchedule):
-    """That of `sync`, for the rollouts that cannot be filled by whole steps."""
+    """The schedule of `sync`, for rollouts that cannot be filled by whole steps."""
 
     name = BATCH
 
 
 class BatchCollector(Collector):
-    """Fills rollouts by whole steps of all environments.
+    """Fills rollouts with whole steps of all environments.
 
     Args:
         pool: all environments, in the calling process
-        settings: how actions are chosen; all in one batch
-        preemption: when to stop before a rollout is full
+        settings: settings of the collector; every batch holds all environments
+        preemption: decides when to stop before a rollout is full; None: never
     """
 
     def __init__(
@@ -46,11 +46,11 @@ class BatchCollector(Collector):
         self._all = np.arange(pool.num_envs)
 
     def fill(self, policy: ActingPolicy, rollout: Rollout, version: int) -> Collection:
-        """See `Collector.fill`.
+        """Fills a rollout; see `Collector.fill`.
 
-        A rollout that begins with steps of another collector under way, as after `resume=` from a
-        training by `ver`, has no room for whole steps at its end, nor have those after it. They are
-        filled as by `sync`.
+        A rollout that begins with steps in flight, for example after `resume=` from a training with
+        `ver`, has no room for whole steps at its end, and neither have the rollouts after it. These
+        are filled as by `sync`.
         """
         if len(rollout.in_flight):
             return super().fill(policy, rollout, version)
@@ -61,11 +61,11 @@ class BatchCollector(Collector):
         lost = self._drop_lost(rollout)
         episodes: list[EpisodeStats] = []
         steps, waiting_since = [NO_STEPS], time.monotonic()
-        shown = self.pool.observation  # not written over before `show_whole`
+        shown = self.pool.observation  # unchanged until `show_whole`
         done: StepBatch | None = None
         while not rollout.full and not preemption.stops(rollout.size - rollout.room):
             self._check_interrupted()
-            # No copies: the environments wait until the rollout has taken what they show.
+            # No copy is needed: no environment steps before the rollout has the observation.
             ready_at = np.full(self.num_envs, waiting_since)
             batch = self._batch(rollout, self._all, shown, slice(None), ready_at)
             with accounting.inference:

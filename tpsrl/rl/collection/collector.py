@@ -1,8 +1,8 @@
-"""The collector: how experience gets from environments into a rollout.
+"""The collector: moves experience from environments into a rollout.
 
-One loop receives steps, writes them into the rollout and sends the next actions; whose turn it is
-says a schedule (`tpsrl.rl.collection.schedules`). The collector `overlap` runs it in a thread
-(`tpsrl.rl.collection.overlap`).
+One loop receives steps, writes them into the rollout and sends the next actions. A schedule
+(`tpsrl.rl.collection.schedules`) decides which environments act next. The collector `overlap` runs
+the loop in a thread (`tpsrl.rl.collection.overlap`).
 """
 
 import dataclasses
@@ -25,23 +25,23 @@ from tpsrl.rl.envs.pool import EnvPool, LostEnvs, PoolSnapshot, named
 from tpsrl.rl.envs.vec_env import EpisodeStats, Json, Observation
 from tpsrl.rl.policy.acting import ActingPolicy
 
-# Of some rows whose steps they were, how long they took and when they were done: see `Collection`.
+# Environment, duration and completion time of the steps of some rows, see `Collection`.
 RowTimes = tuple[np.ndarray, np.ndarray, np.ndarray]
 NO_STEPS: RowTimes = (np.zeros(0, int), np.zeros(0), np.zeros(0))
 
 
 @dataclasses.dataclass(slots=True)
 class Collection:
-    """A rollout, and what was seen while it was collected.
+    """A rollout, and statistics of its collection.
 
-    `seconds` of the calling thread add up to the time that it took: simulation, rendering and
-    resets, as far as it waited for them, by the mean of the environments' processes; inference;
-    copying; waiting, for the slowest process beyond that mean and for other threads that choose
-    actions; other.
+    `steps` is the number of fresh rows. `seconds` splits the duration of the collection by cause,
+    as seen by the calling thread: simulation, rendering and resets, as far as the thread waited for
+    them (mean over the environments' processes); inference; copying; waiting, for the slowest
+    process beyond that mean and for other inference threads; other.
 
-    `waits` are seconds, of the environments' mean, that these were ready and waited, by
-    `accounting.WAITS`. `env`, `took_s` and `ready_at` (k,) are of each step in the order of the
-    rollout: whose it was, how long it took, and when it was done, by `time.monotonic`.
+    `waits` are the seconds that a ready environment waited, by cause (`accounting.WAITS`), as the
+    mean over environments. `env`, `took_s` and `ready_at` (k,) describe each step, in the order of
+    the rollout: its environment, its duration, and when it was complete, by `time.monotonic`.
     """
 
     rollout: Rollout
@@ -56,15 +56,15 @@ class Collection:
 
 
 class Collector:
-    """Fills rollouts with the steps of environments that it owns.
+    """Fills rollouts with steps of the environments that it owns.
 
-    `rollouts` is how many it has to be given, which it fills in turn.
+    `rollouts` is the number of rollouts that `collect` needs, which it fills in turn.
 
     Args:
         pool: all environments
-        schedule: which of them act when
-        settings: how actions are chosen
-        preemption: when to stop before a rollout is full
+        schedule: decides which environments act next
+        settings: batch sizes, threads, device and noise
+        preemption: decides when to stop before a rollout is full; None: never
     """
 
     rollouts = 1
@@ -96,7 +96,7 @@ class Collector:
 
     @property
     def running(self) -> bool:
-        """Whether it is collecting ahead, so that no snapshot can be taken."""
+        """Whether the next rollout is already being collected, so that no snapshot can be taken."""
         return False
 
     def collect(
@@ -106,13 +106,14 @@ class Collector:
         version: int = 0,
         ahead: bool = True,
     ) -> Collection:
-        """The next rollout, from `begin` to `finish`.
+        """Collects the next rollout, from `Rollout.begin` to `Rollout.finish`.
 
         Args:
-            policy: that acts
-            rollouts: always the same ones
-            version: of the policy
-            ahead: whether the one after it may be begun already, before this one is learned from
+            policy: policy that acts
+            rollouts: the rollouts to fill, the same objects in every call
+            version: version of the policy
+            ahead: whether the collector may begin the following rollout before this one is learned
+                from
 
         Raises:
             RunError: an environment failed for good, or an action is not finite; names the cause.
@@ -124,7 +125,7 @@ class Collector:
     # -- filling a rollout ---------------------------------------------------------------------
 
     def fill(self, policy: ActingPolicy, rollout: Rollout, version: int) -> Collection:
-        """Collects a rollout that was begun; see `collect`."""
+        """Collects the steps of a rollout after `Rollout.begin`; see `collect`."""
         accounting, schedule = self._accounting, self._schedule
         accounting.begin()
         self._preemption.begin()
@@ -159,7 +160,7 @@ class Collector:
         episodes: list[EpisodeStats],
         lost: list[LostEnvs],
     ) -> Collection:
-        """Ends a rollout, of which these are the steps in its order."""
+        """Finishes a rollout; returns it with the statistics of `steps`, in the rollout's order."""
         shown = self.pool.observation
         with self._accounting.inference:
             rollout.finish(
@@ -172,7 +173,7 @@ class Collector:
         )
 
     def _drop_lost(self, rollout: Rollout) -> list[LostEnvs]:
-        """Takes what was lost out of the rollout, and from the threads that choose actions."""
+        """Removes lost environments from the rollout and from the inference threads."""
         found = self.pool.lost()
         for lost in found:
             rollout.drop(lost.envs)
@@ -180,7 +181,7 @@ class Collector:
         return found
 
     def _receive(self, rollout: Rollout, envs: np.ndarray) -> list[EpisodeStats]:
-        """Puts the steps of environments (m,) into the rollout; the episodes that ended."""
+        """Writes the steps of environments (m,) into the rollout; returns the finished episodes."""
         with self._accounting.copying, one_thread():
             done = self.pool.recv(envs)
             rollout.complete(envs, done.reward, done.terminated, done.truncated, done.final)
@@ -189,16 +190,16 @@ class Collector:
     def _advance(
         self, policy: ActingPolicy, rollout: Rollout, version: int, envs: np.ndarray
     ) -> None:
-        """Chooses the next actions of environments (m,) and sends them, sooner or later.
+        """Chooses the next actions of environments (m,) and sends them, now or later.
 
-        They are shared out to the threads that are free, within the bounds of batches; what is left
-        when none is free this one does itself.
+        The environments are divided among the free threads, within the limits on batch size. If no
+        thread is free, the calling thread chooses the remaining actions.
         """
         even = -(-len(envs) // (1 + self._threads.free))
         share = min(self._max, max(self._min, even))
         for first in range(0, len(envs), share):
             some = envs[first : first + share]
-            # Copies: the environments will have moved on when the rollout takes them.
+            # Copies are needed: the environments step before the rollout stores the observation.
             shown, ready_at = self.pool.observation, self.pool.ready_at(some)
             batch = self._batch(rollout, some, shown, some, ready_at)
             if self._threads.free:
@@ -217,10 +218,10 @@ class Collector:
         rows: np.ndarray | slice,
         ready_at: np.ndarray,
     ) -> Batch:
-        """What the next actions of environments (m,) depend on.
+        """Gathers the inputs for the next actions of environments (m,).
 
-        They show these `rows` of an `observation`, of which numbers make copies and a slice does
-        not; `ready_at` (m,) is since when they wait.
+        `rows` selects the environments in `observation`: an index array copies, a slice does not.
+        `ready_at` (m,) is the time since which each environment has waited.
         """
         accounting, chosen_at = self._accounting, time.monotonic()
         with accounting.copying:
@@ -234,20 +235,20 @@ class Collector:
         return Batch(envs, shown, inputs, noise, ready_at, chosen_at, accounting.away, valid)
 
     def _send_chosen(self, rollout: Rollout, version: int, wait: bool = False) -> None:
-        """Sends the actions that other threads have chosen; with `wait` all that they will."""
+        """Sends the actions that other threads have chosen; with `wait`, waits for all of them."""
         with self._accounting.receiving:
             chosen = self._threads.collect(wait)
         for batch, choice in chosen:
             self._send(rollout, version, batch, choice)
 
     def _send(self, rollout: Rollout, version: int, batch: Batch, choice: Choice) -> None:
-        """Begins the steps of a batch, for which actions were chosen."""
+        """Starts the steps of a batch whose actions were chosen."""
         accounting = self._accounting
         check_actions(choice)
         if not batch.valid.all():
             batch, choice = batch.only(batch.valid), choice.only(batch.valid)
-        # The environments first: what is left is no reason for them to wait.
-        with accounting.receiving:  # whom it wakes may take over this core
+        # Actions are sent first, so that no environment waits for the bookkeeping below.
+        with accounting.receiving:  # a worker that is woken may take over this core
             self.pool.send(batch.envs, choice.array)
         accounting.note_sent(batch, time.monotonic())
         with accounting.copying, one_thread(), torch.inference_mode():
@@ -259,7 +260,7 @@ class Collector:
             return self.pool.poll(at_least, int(self._threads.held.sum()))
 
     def _idle(self) -> np.ndarray:
-        """Environments (m,) for which an action may be chosen now, longest idle first."""
+        """Returns environments (m,) whose next action may be chosen now, longest idle first."""
         envs = self.pool.idle()
         return envs[~self._threads.held[envs]]
 
@@ -272,9 +273,12 @@ class Collector:
     # -- snapshots -----------------------------------------------------------------------------
 
     def snapshot(self) -> PoolSnapshot:
-        """All that the next `collect` depends on beside policy and rollout: arrays, JSON types.
+        """Returns the state that the next `collect` needs, apart from policy and rollout.
 
-        To be taken between two rollouts.
+        To be called between two rollouts.
+
+        Returns:
+            arrays, and a note of JSON types
         """
         self._begin()
         arrays, about = self.pool.snapshot()
@@ -283,7 +287,7 @@ class Collector:
         return every, {"environments": about, "noise": states}
 
     def restore(self, arrays: dict[str, np.ndarray], note: Json) -> None:
-        """Goes on exactly where a snapshot was taken, of whatever collector and processes.
+        """Continues exactly from a snapshot, also of another collector or number of processes.
 
         Raises:
             UserError: the snapshot is of other environments, or damaged.
@@ -299,7 +303,7 @@ class Collector:
     # -- ending --------------------------------------------------------------------------------
 
     def interrupt(self) -> None:
-        """Ends a `fill` in another thread at its next look at the environments."""
+        """Ends a `fill` in another thread when it next polls the environments."""
         self._interrupted = True
 
     def _check_interrupted(self) -> None:
@@ -313,17 +317,17 @@ class Collector:
 
 
 def check_actions(choice: Choice) -> None:
-    """Refuses actions that no environment can take.
+    """Checks that all actions are finite.
 
     Raises:
-        RunError: one is not finite.
+        RunError: an action is not finite.
     """
     if not np.isfinite(choice.array).all():
         raise RunError("policy: an action is not finite; is the learning rate too high?")
 
 
 def add(rollout: Rollout, batch: Batch, choice: Choice, version: int) -> None:
-    """Puts a batch and what was chosen for it into a rollout."""
+    """Adds a batch and the actions chosen for it to a rollout."""
     rollout.add(
         batch.envs,
         batch.shown,
@@ -336,10 +340,11 @@ def add(rollout: Rollout, batch: Batch, choice: Choice, version: int) -> None:
 
 
 def check_rollouts(rollouts: Sequence[Rollout], count: int, num_envs: int, name: str) -> None:
-    """Refuses rollouts that a collector was not to be given.
+    """Checks that rollouts fit a collector.
 
     Raises:
-        ValueError: they are not so many, of other environments, or of no whole number of steps.
+        ValueError: the number of rollouts or their environments are wrong, or their size is not a
+            multiple of the number of environments.
     """
     size = rollouts[0].size
     if size % num_envs or rollouts[0].num_envs != num_envs or len(rollouts) != count:

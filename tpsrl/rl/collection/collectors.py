@@ -25,18 +25,18 @@ def make(
     say: Callable[[str], None] = lambda text: None,
     preemption: Preemption | None = None,
 ) -> AnyCollector:
-    """A collector with environments of its own.
+    """Makes a collector with its own environments.
 
     Args:
-        settings: which one, and how
-        factory: of the environments
-        tolerance: of workers that fail; None: the first failure ends the run
-        say: is told what goes wrong and who waits for whom
-        preemption: when to stop before a rollout is full; None: never
+        settings: name and settings of the collector
+        factory: makes the environments
+        tolerance: handling of worker failures; None: the first failure ends the run
+        say: receives messages about failures and slow workers
+        preemption: decides when to stop before a rollout is full; None: never
 
     Raises:
-        UserError: the name is unknown (names the nearest), a number is out of range, or one that
-            the factory raised.
+        UserError: the name is unknown (names the nearest), a number is out of range, or the
+            factory raised this error.
         RunError: a worker could not be launched.
     """
     _check(settings)

@@ -1,4 +1,4 @@
-"""Inference: a batch of environments, and the action that a policy chooses for each of them."""
+"""Inference: batches of environments, and the actions that a policy chooses for them."""
 
 import dataclasses
 from collections.abc import Callable
@@ -13,12 +13,13 @@ from tpsrl.rl.policy.acting import ActingPolicy
 
 @dataclasses.dataclass(slots=True)
 class Batch:
-    """Environments (m,) that are to act, and all that their actions depend on.
+    """Environments (m,) that act next, and the inputs of their actions.
 
-    `shown` (m, ...) by name is what they show, `inputs` what `Rollout.inputs` says of them, `noise`
-    (m, A) what their actions are drawn by. `ready_at` (m,) is when their last steps were ready,
-    `chosen_at` when they were chosen to be next, `away` from when to when the learner last had the
-    process. `valid` (m,) is False for those that were lost since.
+    `shown` (m, ...) are the observations by name, `inputs` those of `Rollout.inputs`, and `noise`
+    (m, A) is the noise of the actions. `ready_at` (m,) is when the last step of each environment
+    was ready, `chosen_at` when the environments were chosen to act next, and `away` the last
+    interval (start, end) in which the learner used the process. `valid` (m,) is False for
+    environments that were lost since.
     """
 
     envs: np.ndarray
@@ -31,7 +32,7 @@ class Batch:
     valid: np.ndarray
 
     def only(self, rows: np.ndarray) -> "Batch":
-        """Some of the environments, `rows` (m,) bool."""
+        """Returns the part of the batch under `rows` (m,) bool."""
         index = torch.from_numpy(rows).to(self.noise.device)
         shown = {name: tensor[index] for name, tensor in self.shown.items()}
         previous, memory, is_first = (tensor[index] for tensor in self.inputs)
@@ -49,7 +50,7 @@ class Batch:
 
 @dataclasses.dataclass(slots=True)
 class Choice:
-    """What a policy made of a batch: what a rollout keeps of it, and the actions as an `array`."""
+    """A policy's output for a batch: tensors that a rollout keeps, and the actions as `array`."""
 
     policy: ActingPolicy
     mean: torch.Tensor  # (m, A)
@@ -60,7 +61,7 @@ class Choice:
     array: np.ndarray  # (m, A)
 
     def only(self, rows: np.ndarray) -> "Choice":
-        """That of some of the environments, `rows` (m,) bool."""
+        """Returns the part of the output under `rows` (m,) bool."""
         index = torch.from_numpy(rows).to(self.action.device)
         return Choice(
             self.policy,
@@ -74,7 +75,7 @@ class Choice:
 
 
 def choose(policy: ActingPolicy, batch: Batch) -> Choice:
-    """The actions of a batch; it changes nothing, so several threads may do it at once."""
+    """Chooses the actions of a batch. It has no side effects, so threads may call it at once."""
     with torch.inference_mode():
         step = policy.act(batch.shown, *batch.inputs)
         action = gaussian.displaced(step.mean, step.std, policy.mask, batch.noise)
@@ -84,12 +85,12 @@ def choose(policy: ActingPolicy, batch: Batch) -> Choice:
 
 
 class InferenceThreads:
-    """Threads that choose actions beside the collector's own, which does all the rest.
+    """Threads that choose actions, beside the collector's own thread, which does everything else.
 
     Args:
-        count: how many, 0 for none
-        num_envs: how many environments there are
-        wake: called, from the thread, when one is done
+        count: number of threads, 0 for none
+        num_envs: number of environments
+        wake: called from a thread when it has finished a batch
     """
 
     def __init__(self, count: int, num_envs: int, wake: Callable[[], None]) -> None:
@@ -100,11 +101,11 @@ class InferenceThreads:
 
     @property
     def free(self) -> int:
-        """How many have nothing to do, be it that what they did was not collected yet."""
+        """Number of idle threads, including those whose result was not collected yet."""
         return self._count - sum(not task.done() for _, task in self._tasks)
 
     def submit(self, policy: ActingPolicy, batch: Batch) -> None:
-        """Has one choose a batch's actions, by the policy as it is until then."""
+        """Has a thread choose a batch's actions. The policy must not change until then."""
         assert self._executor is not None
         self.held[batch.envs] = True
         task = self._executor.submit(choose, policy, batch)
@@ -112,9 +113,9 @@ class InferenceThreads:
         task.add_done_callback(lambda _: self._wake())
 
     def collect(self, wait: bool = False) -> list[tuple[Batch, Choice]]:
-        """What was chosen since this was last asked; with `wait` all that was given.
+        """Returns the finished batches since the last call; with `wait`, all that were submitted.
 
-        Raises what was raised in a thread.
+        Raises the exception of a thread that failed.
         """
         ended = [wait or task.done() for _, task in self._tasks]
         collected = [pair for pair, over in zip(self._tasks, ended, strict=True) if over]
@@ -124,7 +125,7 @@ class InferenceThreads:
         return [(batch, task.result()) for batch, task in collected]
 
     def drop(self, envs: np.ndarray) -> None:
-        """Environments (m,) were lost: what is being chosen for them is not for them any more."""
+        """Marks environments (m,) as lost; actions that are being chosen for them become void."""
         for batch, _ in self._tasks:
             batch.valid &= ~np.isin(batch.envs, envs)
 

@@ -1,13 +1,13 @@
-"""The randomness of actions, environment by environment.
+"""Exploration noise of actions, drawn for each environment separately.
 
-What an environment's k-th action is drawn by depends on nothing but the seed, its number and k: not
-on who acts with it in one batch, nor on the collector.
+The noise of an environment's k-th action depends only on the seed, the environment's number and k:
+neither on the other environments of its batch nor on the collector.
 
-Independent noise at 30 Hz averages out: it hardly moves a robot away from where its mean action
-takes it. Noise that is correlated from step to step explores whole manoeuvres with the same
-standard deviation (Eberhard et al., Pink Noise Is All You Need, ICLR 2023; Hollenstein et al.,
-Colored Noise in PPO, AAAI 2024). The probability of an action stays that of the step's own
-Gaussian, as there.
+Independent noise at 30 Hz averages out: it hardly moves a robot away from the path of its mean
+actions. Noise that is correlated from step to step explores whole manoeuvres with the same standard
+deviation (Eberhard et al., Pink Noise Is All You Need, ICLR 2023; Hollenstein et al., Colored Noise
+in PPO, AAAI 2024). As in these papers, the probability of an action remains that of the step's own
+Gaussian.
 """
 
 import math
@@ -19,19 +19,19 @@ from tpsrl.errors import UserError
 from tpsrl.rl.envs.streams import Stream, generator
 from tpsrl.rl.envs.vec_env import Json
 
-_BLOCK = 64  # draws of an environment that are made at once
+_BLOCK = 64  # draws of an environment that are generated at once
 
 
 class Noise:
-    """Standard normal numbers for actions of length A in n environments, `first` and following.
+    """Standard normal noise for actions of length A in n environments, numbered from `first`.
 
     Args:
         num_envs: n
         size: A
-        seed: of all environments
+        seed: common to all environments
         first: number of the first environment
-        correlation: of an environment's successive draws, in [0, 1): a first-order autoregressive
-            process, whose marginal distribution stays standard normal
+        correlation: correlation of an environment's successive draws, in [0, 1): a first-order
+            autoregressive process, whose marginal distribution stays standard normal
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Noise:
         self._last = np.full((num_envs, size), np.nan, np.float32) if correlation else None
 
     def draw(self, envs: np.ndarray) -> np.ndarray:
-        """The next numbers (m, A) float32 of environments (m,), each once."""
+        """Returns the next noise (m, A) float32 of environments (m,), each listed once."""
         for env in envs[self._at[envs] == _BLOCK].tolist():
             self._rngs[env].standard_normal(out=self._block[env], dtype=np.float32)
             self._at[env] = 0
@@ -56,7 +56,7 @@ class Noise:
         return drawn if self._last is None else self._correlate(self._last, envs, drawn)
 
     def _correlate(self, last: np.ndarray, envs: np.ndarray, drawn: np.ndarray) -> np.ndarray:
-        """The next numbers (m, A), of independent ones (m, A)."""
+        """Returns the next correlated noise (m, A), given independent noise (m, A)."""
         before = last[envs]
         now = self._correlation * before + self._fresh * drawn
         now = np.where(np.isnan(before), drawn, now)
@@ -64,7 +64,7 @@ class Noise:
         return now
 
     def snapshot(self) -> tuple[dict[str, np.ndarray], Json]:
-        """All that the next draws depend on: arrays, JSON types."""
+        """Returns the state that the next draws depend on: arrays, JSON types."""
         states = [rng.bit_generator.state for rng in self._rngs]
         arrays = {"block": self._block.copy(), "at": self._at.copy()}
         if self._last is not None:
@@ -72,10 +72,10 @@ class Noise:
         return arrays, {"states": states}
 
     def restore(self, arrays: Mapping[str, np.ndarray], note: Json) -> None:
-        """Goes on where a snapshot was taken.
+        """Continues from a snapshot.
 
         Raises:
-            UserError: it is of other environments.
+            UserError: the snapshot is of other environments, or damaged.
         """
         try:
             if arrays["block"].shape != self._block.shape:

@@ -1,9 +1,9 @@
 """The collector `overlap`: collects the next rollout while the last one is learned from.
 
-As in HTS-RL (Liu et al. 2020) the policy that acts is the one of before the update under way, so
-experience is one update old when it is learned from; its log-probabilities are of the policy that
-acted. A thread acts with a copy of the policy: the learner's arithmetic and waiting for
-environments both leave Python's lock to others.
+As in HTS-RL (Liu et al. 2020), the acting policy is the one before the update under way.
+Experience is thus one update old when it is learned from; its log-probabilities are those of the
+policy that acted. A thread acts with a copy of the policy: both the learner's arithmetic and the
+waiting for environments release Python's global interpreter lock.
 """
 
 import copy
@@ -20,12 +20,12 @@ from tpsrl.rl.envs.pool import EnvPool, PoolSnapshot
 from tpsrl.rl.envs.vec_env import Json
 from tpsrl.rl.policy.acting import ActingPolicy
 
-_PATIENCE_S = 5.0  # for the thread to end
-_SWITCH_S = 5e-4  # Python's own 5 ms are the sixth part of a slow step
+_PATIENCE_S = 5.0  # maximum wait for the thread to end
+_SWITCH_S = 5e-4  # Python's default, 5 ms, is a sixth of a slow step
 
 
 class OverlapCollector:
-    """Has another collector fill rollouts in a thread; to be used in the way of a `Collector`."""
+    """Runs another collector in a thread; has the interface of `Collector`."""
 
     name = "overlap"
     rollouts = 2
@@ -64,7 +64,7 @@ class OverlapCollector:
         else:
             found = self._join()
             self._last = found.rollout
-            # What the environments did meanwhile cost the calling process only this.
+            # The steps ran in the background, so the calling process spent only this time.
             waited = time.perf_counter() - begun
             found.seconds = dict.fromkeys(found.seconds, 0.0) | {"waiting": waited}
         if ahead:
@@ -73,7 +73,7 @@ class OverlapCollector:
         return found
 
     def _next(self, rollouts: Sequence[Rollout]) -> Rollout:
-        """The rollout that is filled next, begun."""
+        """Returns the rollout to fill next, after `Rollout.begin`."""
         if self._last is None:
             rollouts[0].begin()
             return rollouts[0]
@@ -82,7 +82,7 @@ class OverlapCollector:
         return following
 
     def _begin_ahead(self, policy: ActingPolicy, rollouts: Sequence[Rollout], version: int) -> None:
-        """Begins to collect the next rollout with the policy as it is."""
+        """Begins to collect the next rollout with a copy of the policy's current weights."""
         if type(self._actor) is not type(policy):
             self._actor = copy.deepcopy(policy)
             sys.setswitchinterval(_SWITCH_S)

@@ -1,19 +1,21 @@
 """Preemption of stragglers: ranks that collect slowly stop early, so that the others need not wait.
 
-Gradients are averaged over ranks, so the slowest one holds up all. Three rules say when it stops:
+Gradients are averaged over ranks, so the slowest rank delays all. There are three rules of when a
+rank stops:
 
-- `share`, DD-PPO's (Wijmans et al., ICLR 2020, section 3): once so many of the ranks have a whole
-  rollout, at least a quarter of one collected.
-- `optimal`, VER's (section 2.3): once all ranks together have S steps, where S maximises
-  S / (Time(S) + LT) for the times that steps took in the rollout before, and for the time that was
-  then learned; the quarter of the slowest is waited for here too, and counts in Time(S).
-- `marginal`, our own: as soon as waiting on brings fewer steps a second than all have had so far,
-  learning included. After t seconds S steps have come, S' of them from ranks that have whole
-  rollouts by now. The others go on with (S - S') / t, and the mean is S / (t + LT), so that is when
-  S' / S exceeds LT / (t + LT). It has the same optimum as `optimal` where all keep their pace, and
-  needs no forecast.
+- `share`, the rule of DD-PPO (Wijmans et al., ICLR 2020, section 3): once a given share of the
+  ranks has a whole rollout, and the rank itself its minimum, by default a quarter of a rollout.
+- `optimal`, the rule of VER (section 2.3): once all ranks together have S steps. S maximises
+  S / (Time(S) + LT), with the durations of steps in the previous rollout and the learning time
+  after it. Time(S) includes the time in which the slowest rank collects its minimum, as here too
+  all wait for it.
+- `marginal`, introduced here: as soon as further waiting gives fewer steps per second than the mean
+  so far, learning included. After t seconds there are S steps, S' of them from ranks whose rollouts
+  are whole. The other ranks continue with (S - S') / t, and the mean is S / (t + LT), so ranks stop
+  when S' / S exceeds LT / (t + LT). The rule has the same optimum as `optimal` if all ranks keep
+  their pace, and needs no forecast.
 
-Ranks count by a store of torch.distributed's, apart from the group: nobody waits there.
+Ranks count in a store of torch.distributed, separate from the process group, so no rank waits.
 """
 
 import dataclasses
@@ -30,51 +32,51 @@ from tpsrl.rl.collection.preemption_settings import PreemptionSettings
 from tpsrl.rl.distributed import slurm
 from tpsrl.rl.distributed.group import Group, reaching_others
 
-_LOOK_S = 0.003  # between two looks at what the others have; one costs some 0.1 ms
+_LOOK_S = 0.003  # between two reads of the shared counters; one takes about 0.1 ms
 _LOST = "lost rank 0, where they count"
-_APART = 2**31  # two counts in one number of the store, so that they are read at once
+_APART = 2**31  # two counters in one number of the store, so that they are read together
 
 
 class Preemption(Protocol):
-    """Says when a rank is to stop collecting. One rollout after the other, by one thread."""
+    """Decides when a rank stops collecting; used by one thread, rollout after rollout."""
 
     def begin(self) -> None:
-        """A rollout begins."""
+        """Begins a rollout."""
         ...
 
     def stops(self, complete: int) -> bool:
-        """Whether to stop now, with so many steps complete; also called when all of them are."""
+        """Returns whether to stop at `complete` steps; also called when the rollout is full."""
         ...
 
     def plan(self, pace: "Pace", learning_s: float) -> None:
-        """What the rollout that was learned from tells of the next; all ranks call it together."""
+        """Prepares the next rollout from the pace of the last one; all ranks call it together."""
         ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Pace:
-    """How fast a rank's environments gave their steps: seconds (n,) for a step of each."""
+    """Pace of a rank's environments: seconds (n,) per step of each."""
 
     seconds: np.ndarray
-    most: int  # steps that the rank collects at most
+    most: int  # maximum number of steps that the rank collects
 
     @staticmethod
     def of(
         env: np.ndarray, took_s: np.ndarray, ready_at: np.ndarray, num_envs: int, most: int
     ) -> "Pace":
-        """The pace of a rollout, from each of its steps (k,) in the order in which they came.
+        """Computes the pace of a rollout from its steps (k,), in the order of their completion.
 
-        A step's time goes from the one before of its environment, so that it has what it waited
-        for an action. The first of a rollout may have begun long before it, or waited while there
-        was learning: it counts by what it took. An environment of which no step was complete is
-        taken to need as long as all of it.
+        A step's time is measured from the previous step of its environment, so it includes the wait
+        for an action. The first step of a rollout may have begun long before the rollout, or have
+        waited during learning, so it counts with its own duration. An environment without a
+        complete step is assumed to take the whole duration for one step.
 
         Args:
-            env: whose step
-            took_s: seconds that it took the environment
-            ready_at: when it was done
-            num_envs: of the rank
-            most: steps that the rank collects at most
+            env: environment of each step
+            took_s: duration of each step
+            ready_at: when each step was complete
+            num_envs: environments of the rank
+            most: maximum number of steps that the rank collects
         """
         whole = float(ready_at.max() - (ready_at - took_s).min()) if len(env) else 1.0
         seconds = np.full(num_envs, max(whole, 1e-6))
@@ -86,8 +88,8 @@ class Pace:
         return Pace(seconds, most)
 
     def arrivals(self) -> np.ndarray:
-        """When its steps come (most,), in seconds from the beginning, in order."""
-        # Within so long there are enough of them, whoever they are from.
+        """Returns when the rank's steps are complete (most,), in seconds from the beginning."""
+        # By then at least `most` steps are complete, whatever the environments' paces.
         rate = float((1.0 / self.seconds).sum())
         until = (self.most + len(self.seconds)) / rate
         every = [s * np.arange(1, math.floor(until / s) + 1) for s in self.seconds]
@@ -96,34 +98,34 @@ class Pace:
 
 
 def best_steps(paces: Sequence[Pace], learning_s: float, least: int = 0) -> int:
-    """S, the steps of all ranks after which to stop: the argmax of S / (Time(S) + learning_s).
+    """Returns S, the steps of all ranks at which to stop: argmax of S / (Time(S) + learning_s).
 
-    Time(S) is at least what the slowest rank takes for the `least` steps that each collects: while
-    all wait for it, the others may as well go on.
+    Time(S) is at least the time in which the slowest rank collects its `least` steps: while all
+    wait for that rank, the others may as well continue.
     """
     arrivals = [pace.arrivals() for pace in paces]
     soonest = max(when[least - 1] for when in arrivals) if least else 0.0
     when = np.maximum(np.sort(np.concatenate(arrivals)), soonest)
     speed = np.arange(1, len(when) + 1) / (when + learning_s)
-    return len(when) - int(np.argmax(speed[::-1]))  # of equally good ones the most
+    return len(when) - int(np.argmax(speed[::-1]))  # the largest of equally good ones
 
 
 def outweighs(steps: Any, of_whole: Any, elapsed_s: Any, learning_s: float) -> Any:
-    """Whether time is better spent on a rollout anew than on waiting on; the rule `marginal`.
+    """Returns whether a new rollout is a better use of time than further waiting (rule `marginal`).
 
-    Numbers, or arrays of them (k,), and so is the answer.
+    Arguments and result are numbers, or arrays (k,).
 
     Args:
-        steps: of all ranks, S
-        of_whole: of those that have whole rollouts, S'
-        elapsed_s: since collecting began
-        learning_s: LT
+        steps: steps of all ranks, S
+        of_whole: steps of the ranks with whole rollouts, S'
+        elapsed_s: seconds since collection began, t
+        learning_s: seconds of learning, LT
     """
     return of_whole * (elapsed_s + learning_s) > steps * learning_s
 
 
 class NoPreemption:
-    """All ranks collect whole rollouts."""
+    """No preemption: all ranks collect whole rollouts."""
 
     def begin(self) -> None:
         """See `Preemption.begin`."""
@@ -137,12 +139,12 @@ class NoPreemption:
 
 
 class Preempted:
-    """Preemption by a rule; the same call on all ranks makes it.
+    """Preemption by a rule; all ranks must make it in the same call.
 
     Args:
-        group: of two ranks or more
-        settings: the rule, not "none"
-        size: steps of a whole rollout of a rank
+        group: group of at least two ranks
+        settings: settings with a rule other than "none"
+        size: steps of a whole rollout of one rank
     """
 
     def __init__(self, group: Group, settings: PreemptionSettings, size: int) -> None:
@@ -150,7 +152,7 @@ class Preempted:
         self._store = _store(group)
         self._least = math.ceil(settings.least * size)
         self._enough = math.ceil(settings.share * group.size)
-        self._wanted: int | None = None  # steps of all ranks, once that is known
+        self._wanted: int | None = None  # steps of all ranks at which to stop, once known
         self._learning_s: float | None = None  # of the last rollout
         self._rollout, self._told, self._looked = 0, 0, 0.0
         self._begun, self._has_least = 0.0, False
@@ -184,7 +186,7 @@ class Preempted:
         return not whole and complete >= self._least and total >= self._wanted
 
     def _costs_more(self, complete: int, elapsed_s: float) -> bool:
-        """Whether to wait on costs more than it brings; see `marginal` above."""
+        """Returns whether further waiting costs more than it gains; see `marginal` above."""
         whole = complete >= self._size
         counted = (complete - self._told) + (self._size * _APART if whole else 0)
         both = self._count(f"{self._rollout}/steps", counted)
@@ -197,14 +199,14 @@ class Preempted:
         of_whole, total = divmod(both, _APART)
         if not outweighs(total, of_whole, elapsed_s, self._learning_s):
             return False
-        # All learn when the slowest has its least, until when the others may as well go on.
+        # Learning waits for the slowest rank's minimum, so the others continue until then.
         return self._count(f"{self._rollout}/least", 0) == self._group.size
 
     def plan(self, pace: Pace, learning_s: float) -> None:
         """See `Preemption.plan`."""
         if self._settings.rule in ("optimal", "marginal"):
             told = self._group.gather((pace, learning_s))
-            # Who is first to learn waits for the others then; the last one's time is all learning.
+            # Ranks that begin to learn early wait for the others; the shortest time has no wait.
             last_s = min(s for _, s in told)
             self._learning_s = last_s
             if self._settings.rule == "optimal":
@@ -215,20 +217,20 @@ class Preempted:
                     self._store.delete_key(f"{self._rollout - 1}/{name}")
 
     def _count(self, name: str, more: int) -> int:
-        """Adds to a number that all ranks see; what it is then."""
+        """Adds to a counter that all ranks share; returns its new value."""
         with reaching_others(_LOST):
             return int(self._store.add(name, more))
 
 
 def make(group: Group, settings: PreemptionSettings, size: int) -> Preemption:
-    """What settings ask for, of a group that may be a single rank."""
+    """Makes the preemption of the settings, for a group that may be a single rank."""
     if group.size == 1 or settings.rule == "none":
         return NoPreemption()
     return Preempted(group, settings, size)
 
 
 def _store(group: Group) -> distributed.Store:
-    """A store of the group, at a port that is free on the machine of rank 0."""
+    """Opens a store for the group, at a free port on the machine of rank 0."""
     host = slurm.variables(os.environ)["MASTER_ADDR"]
     own = None
     if group.rank == 0:

@@ -1,4 +1,4 @@
-"""What preemption can be told."""
+"""Settings of preemption."""
 
 import dataclasses
 
@@ -9,17 +9,21 @@ RULES = ("none", "share", "optimal", "marginal")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PreemptionSettings:
-    """Which rule, of `RULES`; `share` of the ranks; the `least` share of a rollout to collect."""
+    """Settings of the preemption of slow ranks.
+
+    `rule` is one of `RULES`. `share` is the fraction of ranks with whole rollouts at which the rule
+    "share" stops the others; `least` is the minimum fraction of a rollout that a rank collects.
+    """
 
     rule: str = "none"
     share: float = 0.6
     least: float = 0.25
 
     def check(self, prefix: str = "") -> None:
-        """Refuses what is out of range; `prefix` stands before the names of fields.
+        """Checks that the values are in range; `prefix` precedes field names in messages.
 
         Raises:
-            UserError: names the field.
+            UserError: a value is out of range; names the field.
         """
         if self.rule not in RULES:
             raise unknown(f"{prefix}preempt", self.rule, RULES)

@@ -1,7 +1,7 @@
 """A rollout: a linear buffer of steps from any number of environments (VER, section 2.2).
 
-A row is written when its environment was sent an action and completed when that step is ready.
-Which environments act when, and how often, is the collector's business; it goes
+A row is written when an action is sent to its environment, and completed when the step is ready.
+The collector decides which environments act when, and how often:
 
     rollout.begin()
     while not rollout.full:
@@ -13,9 +13,9 @@ Which environments act when, and how often, is the collector's business; it goes
     rollout.finish(policy, observe)
 
 An environment has at most one action in flight, so rows are addressed by environment. Rows in
-flight when the rollout is full are the first of the next one: `begin` carries them over with all
-that was recorded when their actions were chosen. What the policy carries from step to step, its
-memory and previous action, is kept here too and goes on across rollouts.
+flight when the rollout is full are the first rows of the next rollout: `begin` carries them over
+with everything that was recorded when their actions were chosen. The rollout also holds the
+policy's memory and previous action of each environment, which continue across rollouts.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -36,7 +36,7 @@ _ABOUT = ("env", "is_first", "version")
 
 
 class Chosen(Protocol):
-    """Of a policy's step, what the end of a rollout needs."""
+    """Part of a policy's step that finishing a rollout needs."""
 
     @property
     def value(self) -> torch.Tensor:
@@ -45,7 +45,7 @@ class Chosen(Protocol):
 
 
 class Actor(Protocol):
-    """Of a policy, what the end of a rollout needs."""
+    """Part of a policy that finishing a rollout needs."""
 
     def act(
         self,
@@ -54,12 +54,12 @@ class Actor(Protocol):
         memory: torch.Tensor,
         is_first: torch.Tensor,
     ) -> Chosen:
-        """One step."""
+        """Computes one step."""
         ...
 
 
 class Rollout:
-    """Rows in the order in which actions were sent, `size` complete ones when full.
+    """Rows in the order in which actions were sent; full with `size` complete rows.
 
     The columns have `size + num_envs` rows, since every environment may have one more in flight.
     Tensors on `device`, read by the network: observation (name -> (rows, ...)), previous_action and
@@ -68,8 +68,9 @@ class Rollout:
     action), generation (number of the rollout that a row belongs to), is_first (of its episode),
     is_complete, terminated, truncated, reward, bootstrap (rows,).
 
-    `rows` are those to learn from, once finished: the fresh ones in row order, which is the order
-    in time within each environment, then those of earlier rollouts, if it was filled up with such.
+    `rows` are the rows to learn from once the rollout is finished: the fresh ones in row order,
+    which is the order in time within each environment, then any rows of earlier rollouts with which
+    the rollout was filled up.
 
     Args:
         spec: shapes of observations and actions
@@ -106,21 +107,21 @@ class Rollout:
         self.terminated, self.truncated = np.zeros((2, self.capacity), bool)
         self.reward, self.bootstrap = np.zeros((2, self.capacity), np.float32)
 
-        # What each environment's next action will be chosen from, besides its observation.
+        # Inputs of each environment's next action, besides its observation.
         self._next_previous = torch.zeros(num_envs, spec.action_size, device=self.device)
         self._next_memory = torch.zeros(num_envs, memory_size, device=self.device)
         self._next_is_first = np.ones(num_envs, bool)
 
-        self._in_flight = np.full(num_envs, -1)  # row of each environment
-        self._last = np.full(num_envs, -1)  # its last complete row in this rollout
-        self._finals: list[tuple[np.ndarray, tuple[Any, ...]]] = []  # rows, what `act` takes
+        self._in_flight = np.full(num_envs, -1)  # row of each environment, -1 for none
+        self._last = np.full(num_envs, -1)  # last complete row of each environment in this rollout
+        self._finals: list[tuple[np.ndarray, tuple[Any, ...]]] = []  # rows, inputs of `act`
         self._generation = self._used = self._completed = 0
         self._rows: np.ndarray | None = None
         self.num_fresh = 0
 
     @property
     def room(self) -> int:
-        """How many rows may still be completed; steps beyond it wait for the next rollout."""
+        """Number of rows that may still be completed; further steps wait for the next rollout."""
         return self.size - self._completed
 
     @property
@@ -135,16 +136,16 @@ class Rollout:
 
     @property
     def rows(self) -> np.ndarray:
-        """What to learn from (k,): `num_fresh` rows of this rollout, then stale ones."""
+        """Rows to learn from (k,): `num_fresh` rows of this rollout, then stale ones."""
         if self._rows is None:
             raise ValueError("the rollout is not finished")
         return self._rows
 
     def begin(self, previous: "Rollout | None" = None) -> None:
-        """Begins the next rollout with the rows still in flight of `previous`, else of this one.
+        """Begins the next rollout with the rows in flight of `previous`, or of this one if None.
 
-        From `previous` it takes over the environments too: they go on here, and that one may be
-        learned from meanwhile.
+        The environments of `previous` continue in this rollout, so `previous` may be learned from
+        meanwhile.
         """
         source = previous or self
         rows = np.sort(source._in_flight[source._in_flight >= 0])
@@ -162,7 +163,7 @@ class Rollout:
         self._finals.clear()
 
     def inputs(self, envs: Envs) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Previous action (n, A), memory (n, M), is_first (n,) bool that actions depend on."""
+        """Returns the policy's inputs: previous action (n, A), memory (n, M), is_first (n,)."""
         index = torch.as_tensor(np.asarray(envs, np.int64), device=self.device)
         is_first = torch.as_tensor(self._next_is_first[np.asarray(envs)], device=self.device)
         previous = self._next_previous.index_select(0, index)
@@ -179,16 +180,16 @@ class Rollout:
         next_memory: torch.Tensor,
         version: int,
     ) -> None:
-        """Rows in flight for n environments, whose `inputs` the policy was given.
+        """Adds rows in flight for n environments, whose `inputs` the policy was given.
 
         Args:
             envs: (n,) numbers, each once
-            observation: name -> (n, ...), what the policy acted on
+            observation: name -> (n, ...), observations that the policy acted on
             action: (n, A), masked parts 0
             log_prob: (n,) of the action, under the policy that chose it
             value: (n,)
             next_memory: (n, M) of the policy after the step
-            version: of the policy
+            version: version of the policy
         """
         envs = np.asarray(envs, np.int64)
         first, end = self._used, self._used + len(envs)
@@ -219,11 +220,11 @@ class Rollout:
         truncated: np.ndarray,
         final: AnyObservation | None = None,
     ) -> None:
-        """What came of the steps (n,) in flight of n environments; at most `room` of them.
+        """Completes the steps (n,) in flight of n environments, at most `room` of them.
 
         `final` has, for the rows under `truncated` and in their order, the observation from which
         the policy would have acted next (`StepBatch.final`); it is copied. A step that terminated
-        counts as terminated only, whether or not it was the last before a time limit.
+        counts as terminated only, even if it was also the last before a time limit.
         """
         envs = np.asarray(envs, np.int64)
         terminated, truncated = np.asarray(terminated, bool), np.asarray(truncated, bool)
@@ -245,10 +246,10 @@ class Rollout:
         self._restart(envs[terminated | truncated])
 
     def drop(self, envs: Envs) -> None:
-        """Withdraws the unfinished episodes of environments that are lost, as if never seen.
+        """Removes the unfinished episodes of lost environments.
 
-        Their rows since the last end of an episode go, in flight or complete, and make room. Their
-        next actions begin an episode.
+        Their rows since the last end of an episode, in flight or complete, are removed and make
+        room. The next action of each of these environments begins an episode.
         """
         envs = np.asarray(envs, np.int64)
         keep = np.ones(self._used, bool)
@@ -270,20 +271,20 @@ class Rollout:
     def finish(
         self, policy: Actor, observe: Callable[[np.ndarray], AnyObservation], fill: bool = False
     ) -> None:
-        """Ends the rollout; it need not be full. The policy is that of the last actions.
+        """Finishes the rollout, which need not be full.
 
-        Wherever a sequence of rows is cut though the return goes on, what follows the row is
-        estimated and put into `bootstrap`. After a truncated episode, and where an environment
-        has not acted again after its last step, that takes the policy: one batch for all. Where its
-        next action is in flight, the value is known.
+        Where a sequence of rows is cut but its return continues, the value of the next state is
+        stored in `bootstrap`. If the next action of the environment is in flight, this value is
+        known. After a truncated episode, and where an environment has not acted again after its
+        last step, the policy estimates it, in one batch for all.
 
         Args:
-            policy: whose values are taken
-            observe: for numbers of environments (m,), the observations (m, ...) from which their
-                next actions would be chosen
-            fill: a preempted rollout is filled up to `size` with the youngest rows of earlier ones
-                that were not written over, at most `num_envs` short of it (VER, section 2.3); they
-                keep what was recorded and computed for them
+            policy: policy of the last actions, which estimates values
+            observe: returns for environments (m,) the observations (m, ...) from which their next
+                actions would be chosen
+            fill: whether a preempted rollout is filled up to `size` with the youngest rows of
+                earlier rollouts that were not overwritten, at most `num_envs` short of `size` (VER,
+                section 2.3); these rows keep their recorded and computed values
         """
         last = self._last[self._last >= 0]
         goes_on = last[~(self.terminated | self.truncated)[last]]
@@ -297,18 +298,18 @@ class Rollout:
         self._rows, self.num_fresh = np.concatenate((fresh, stale)), len(fresh)
 
     def taken(self) -> np.ndarray:
-        """How many rows each environment has (num_envs,), those in flight included."""
+        """Returns the number of rows of each environment (num_envs,), including those in flight."""
         return np.bincount(self.env[: self._used], minlength=self.num_envs)
 
     def counts(self) -> np.ndarray:
-        """How many fresh rows each environment gave (num_envs,), once finished."""
+        """Returns the number of fresh rows of each environment (num_envs,), once finished."""
         return np.bincount(self.env[self.rows[: self.num_fresh]], minlength=self.num_envs)
 
     def state_dict(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-        """What goes on beyond a rollout's end: tensors, and JSON types.
+        """Returns the state that continues beyond the rollout's end: tensors, and JSON types.
 
-        These are the rows in flight and the environments' memory and previous action. Stale rows
-        are not among them, so a rollout preempted right after a resumption is not filled up.
+        The state consists of the rows in flight and the environments' memory and previous action.
+        It has no stale rows, so a rollout preempted right after a resumption is not filled up.
         """
         rows = np.sort(self._in_flight[self._in_flight >= 0])
         index = torch.as_tensor(rows, device=self.device)
@@ -320,10 +321,10 @@ class Rollout:
         return tensors, {"generation": self._generation}
 
     def load_state_dict(self, tensors: dict[str, torch.Tensor], note: dict[str, Any]) -> None:
-        """Goes on where `state_dict` was taken; `begin` comes next.
+        """Continues from a `state_dict`; `begin` must be called next.
 
         Raises:
-            UserError: it is of another rollout: other environments or another policy.
+            UserError: the state is of other environments or another policy.
         """
         self._check(tensors, note)
         count = len(tensors["rows.env"])
@@ -343,7 +344,7 @@ class Rollout:
         self._finals.clear()
 
     def _check(self, tensors: dict[str, torch.Tensor], note: dict[str, Any]) -> None:
-        """Raises `UserError` where a state is not of such a rollout."""
+        """Raises `UserError` if a state does not fit this rollout."""
         expected = {f"rows.{name}": t.shape[1:] for name, t in self._tensors().items()}
         expected |= {f"rows.{name}": torch.Size() for name in _ABOUT}
         expected["next.previous_action"] = self._next_previous.shape
@@ -364,12 +365,12 @@ class Rollout:
         records.decode(note.get("generation"), records.Count, "rollout: generation")
 
     def _tensors(self) -> dict[str, torch.Tensor]:
-        """The columns on the device that are written when an action is chosen."""
+        """Returns the columns on the device that are written when an action is chosen."""
         observations = {f"observation.{name}": t for name, t in self.observation.items()}
         return observations | {name: getattr(self, name) for name in _ALONG}
 
     def _take(self, source: "Rollout", rows: np.ndarray) -> None:
-        """Copies what was recorded when the actions were chosen to the first rows of this one."""
+        """Copies what was recorded at the choice of actions to the first rows of this rollout."""
         index = torch.as_tensor(rows, device=source.device)
         theirs = source._tensors()
         for name, column in self._tensors().items():
@@ -378,13 +379,13 @@ class Rollout:
             getattr(self, name)[: len(rows)] = getattr(source, name)[rows]
 
     def _mark(self, rows: slice) -> None:
-        """Rows in flight, of this rollout."""
+        """Marks rows as in flight, of this rollout."""
         self.generation[rows] = self._generation
         self.is_complete[rows] = self.terminated[rows] = self.truncated[rows] = False
         self.reward[rows] = self.bootstrap[rows] = 0.0
 
     def _compact(self, rows: np.ndarray) -> None:
-        """Only these rows of those in use stay, moved together."""
+        """Moves the given rows to the front and drops all others in use."""
         self._take(self, rows)
         for column in (self.is_complete, self.terminated, self.truncated, self.reward):
             column[: len(rows)] = column[rows]
@@ -392,7 +393,7 @@ class Rollout:
         self._used = len(rows)
 
     def _restart(self, envs: np.ndarray) -> None:
-        """The next actions of these environments begin an episode."""
+        """Makes the next actions of these environments the first of an episode."""
         if len(envs):
             index = torch.as_tensor(envs, device=self.device)
             self._next_previous[index] = 0.0
@@ -400,7 +401,7 @@ class Rollout:
             self._next_is_first[envs] = True
 
     def _keep_finals(self, envs: np.ndarray, final: AnyObservation, wanted: np.ndarray) -> None:
-        """Keeps what the policy needs for the value at the end of truncated episodes."""
+        """Keeps the policy's inputs for the value at the end of truncated episodes."""
         envs = envs[wanted]
         chosen = torch.as_tensor(np.flatnonzero(wanted))
         observation = {
@@ -412,7 +413,7 @@ class Rollout:
     def _estimate(
         self, policy: Actor, observe: Callable[[np.ndarray], AnyObservation], open_rows: np.ndarray
     ) -> None:
-        """Bootstraps open rows, and those at the end of truncated episodes, in one batch."""
+        """Estimates the bootstrap of open rows and of truncated episodes, in one batch."""
         parts = list(self._finals)
         if len(open_rows):
             envs = self.env[open_rows]
@@ -430,7 +431,7 @@ class Rollout:
         )
 
     def _stale(self, count: int) -> np.ndarray:
-        """Up to `count` of the youngest rows of earlier rollouts that were not written over."""
+        """Returns up to `count` of the youngest rows of earlier rollouts not yet overwritten."""
         rows = np.flatnonzero(self.is_complete[self._used :]) + self._used
         ordered = rows[np.lexsort((rows, self.generation[rows]))]
         return ordered[max(len(ordered) - count, 0) :]

@@ -1,14 +1,14 @@
-"""Schedules: which environments may act when, and how many are waited for (VER, sections 2.1, 2.2).
+"""Schedules: which environments act when, and how many steps are waited for (VER, 2.1 and 2.2).
 
-- `sync`, DD-PPO's way: all environments step together, and no action is chosen before the last of
-  them is ready.
-- `nover`: an action is chosen as soon as an environment is ready, in batches of whoever is; each
-  environment gives T steps to a rollout, and waits when it has.
-- `ver`: the same, but a rollout has the first T x N steps, whoever they come from.
+- `sync`, as in DD-PPO: all environments step together, and no action is chosen before the last
+  environment is ready.
+- `nover`: an action is chosen as soon as an environment is ready, in batches of the ready ones.
+  Each environment gives T steps to a rollout, and then waits.
+- `ver`: as `nover`, but a rollout has the first T x N steps, whichever environments they are from.
 
-All but `sync` send every environment one more action before they hand over to the learner, so that
-none stands still meanwhile; those steps, and all that are in flight when a rollout is full, belong
-to the next one.
+All schedules but `sync` send every environment one more action before the learner takes over, so
+that no environment is idle meanwhile. These steps, and all others in flight when a rollout is full,
+belong to the next rollout.
 """
 
 from typing import Protocol
@@ -19,28 +19,28 @@ from tpsrl.rl.collection.rollout import Rollout
 
 
 class Schedule(Protocol):
-    """Says whose next actions a collector chooses, and for whom it waits."""
+    """Decides which environments act next, and how many steps the collector waits for."""
 
     name: str
-    wait_cause: str  # of `accounting.WAITS`: for what an environment that is ready waits
+    wait_cause: str  # of `accounting.WAITS`: what a ready environment waits for
 
     def turn(self, rollout: Rollout, idle: np.ndarray, under_way: bool, free: int) -> np.ndarray:
-        """Environments (m,) whose next actions are to be chosen now.
+        """Returns the environments (m,) whose next actions are to be chosen now.
 
         Args:
-            rollout: that is being filled
-            idle: environments (k,) that could act, the longest idle first
-            under_way: whether any environment is stepping, or its action being chosen elsewhere
-            free: threads that could choose beside the collector's own
+            rollout: rollout that is being filled
+            idle: environments (k,) that could act, longest idle first
+            under_way: whether any environment is stepping, or another thread is choosing its action
+            free: number of idle inference threads beside the collector's own thread
         """
         ...
 
     def wait_for(self, rollout: Rollout, idle: np.ndarray, sent: int) -> int:
-        """How many steps to wait for, after `sent` environments had their turn."""
+        """Returns the number of steps to wait for, after `sent` environments had their turn."""
         ...
 
     def lead(self, idle: np.ndarray) -> np.ndarray:
-        """Environments (m,) that act once more, for the next rollout, when this one is full."""
+        """Returns the environments (m,) that act once more when a rollout is full, for the next."""
         ...
 
 
@@ -54,24 +54,24 @@ class SyncSchedule:
         self._all = np.arange(num_envs)
 
     def turn(self, rollout: Rollout, idle: np.ndarray, under_way: bool, free: int) -> np.ndarray:
-        """All, or none."""
+        """Returns all environments if all are idle, otherwise none."""
         return self._all if len(idle) == len(self._all) else self._all[:0]
 
     def wait_for(self, rollout: Rollout, idle: np.ndarray, sent: int) -> int:
-        """For all."""
+        """Returns the number of all environments."""
         return len(self._all)
 
     def lead(self, idle: np.ndarray) -> np.ndarray:
-        """None: the next actions are chosen by the policy that has learned."""
+        """Returns no environment: the updated policy chooses the next actions."""
         return idle[:0]
 
 
 class VerSchedule:
-    """Variable experience rollouts: whoever is ready acts again, no environment waits for others.
+    """Variable experience rollouts: ready environments act again, without waiting for others.
 
     Args:
-        min_batch: of fewer, inference waits for more, while more can come
-        max_batch: of more, so many are chosen for at once by each thread
+        min_batch: minimum batch size of inference, while further environments can become ready
+        max_batch: maximum batch size of each thread
     """
 
     name = "ver"
@@ -81,24 +81,24 @@ class VerSchedule:
         self._min, self._max = min_batch, max_batch
 
     def turn(self, rollout: Rollout, idle: np.ndarray, under_way: bool, free: int) -> np.ndarray:
-        """Whoever is ready, within the bounds of batches."""
+        """Returns the ready environments, within the limits on batch size."""
         waits = len(idle) < self._min and under_way
         return idle[: 0 if waits else self._max * (1 + free)]
 
     def wait_for(self, rollout: Rollout, idle: np.ndarray, sent: int) -> int:
-        """For nobody if some had their turn, as others may act yet; else for a batch."""
+        """Returns 0 after a turn, since others may act already; otherwise the rest of a batch."""
         return 0 if sent else max(1, self._min - len(idle))
 
     def lead(self, idle: np.ndarray) -> np.ndarray:
-        """Everyone who could act; the values that ends of sequences need come with it."""
+        """Returns all idle environments; the values of their actions also bootstrap returns."""
         return idle
 
 
 class NoVerSchedule:
-    """VER without the variable experience rollouts: every environment gives T steps to each.
+    """VER without variable experience rollouts: every environment gives T steps to each rollout.
 
     Args:
-        num_envs: how many there are
+        num_envs: number of environments
         min_batch, max_batch: see `VerSchedule`
     """
 
@@ -110,18 +110,18 @@ class NoVerSchedule:
         self._ver = VerSchedule(min_batch, max_batch)
 
     def turn(self, rollout: Rollout, idle: np.ndarray, under_way: bool, free: int) -> np.ndarray:
-        """Whoever is ready and has not given its steps yet, within the bounds of batches."""
+        """Returns ready environments with fewer than T steps, within the limits on batch size."""
         return self._ver.turn(rollout, self._due(rollout, idle), under_way, free)
 
     def wait_for(self, rollout: Rollout, idle: np.ndarray, sent: int) -> int:
-        """As `VerSchedule`, of those who have not given their steps yet."""
+        """See `VerSchedule.wait_for`; counts only environments with fewer than T steps."""
         return self._ver.wait_for(rollout, self._due(rollout, idle), sent)
 
     def lead(self, idle: np.ndarray) -> np.ndarray:
-        """As `VerSchedule`."""
+        """See `VerSchedule.lead`."""
         return self._ver.lead(idle)
 
     def _due(self, rollout: Rollout, idle: np.ndarray) -> np.ndarray:
-        """Those of the environments that have given fewer than T steps."""
+        """Returns the environments that have given fewer than T steps."""
         has_room = rollout.taken() < rollout.size // self._num_envs
         return idle[has_room[idle]]

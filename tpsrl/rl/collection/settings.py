@@ -1,24 +1,23 @@
-"""What a collector can be told."""
+"""Settings of collectors."""
 
 import dataclasses
 
-BATCH = "batch"  # the one whose environments are always in the calling process
+BATCH = "batch"  # the collector whose environments are always in the calling process
 COLLECTORS = ("sync", "nover", "ver", "overlap", BATCH)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CollectorSettings:
-    """How `num_envs` environments are spread and how their actions are chosen.
+    """Settings of a collector: its environments, and how their actions are chosen.
 
-    They have the numbers from `first_env` on among those of all ranks, which seed their actions.
-
-    With `processes` 0 environments are in the calling process, and are ready in an order that is
-    random and always the same. `seed` is of the actions that are drawn, `device` of the policy.
-    Inference waits for `min_batch` environments and takes `max_batch` at once, 0: all. Of the
-    `inference_workers`, threads that choose actions, the one that collects is one; there may be
-    more only where the environments are in processes of their own. With `refill` a rollout that is
-    cut short is filled up with the youngest steps of those before. `noise_correlation` is that of
-    the noise of successive actions (`tpsrl.rl.collection.noise`).
+    The `num_envs` environments are numbered from `first_env` among those of all ranks; the numbers
+    seed their actions. With `processes=0` the environments are in the calling process, and become
+    ready in an order that is random but reproducible. `seed` seeds the noise of actions and this
+    order; `device` is that of the policy. Inference waits for `min_batch` environments and takes at
+    most `max_batch` at once (0: all). `inference_workers` is the number of threads that choose
+    actions, the collecting thread included; more than one requires worker processes. With `refill`,
+    a rollout that is cut short is filled up with the latest steps of earlier ones.
+    `noise_correlation` is the correlation of successive noise (`tpsrl.rl.collection.noise`).
     """
 
     name: str

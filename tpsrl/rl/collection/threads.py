@@ -1,4 +1,4 @@
-"""How many threads torch computes with while environments step in processes of their own."""
+"""Number of torch threads while environments step in worker processes."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,10 +8,10 @@ import torch
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Has torch compute with one thread in this block.
+    """Limits torch to one thread inside the block.
 
-    Small copies gain nothing from a second thread, and it would have to wait for a core that a
-    worker has.
+    Small copies gain nothing from a second thread, which would have to wait for a core that a
+    worker uses.
     """
     threads = torch.get_num_threads()
     if threads == 1:
@@ -25,8 +25,8 @@ def one_thread() -> Iterator[None]:
 
 
 def learner_threads(cores: int, collector: str) -> int:
-    """Threads for a learner beside workers that have `cores` too.
+    """Returns the number of threads for a learner that shares `cores` with workers.
 
-    With `overlap` it computes while they step, so that it takes half of the cores.
+    With `overlap` the learner computes while the workers step, so it takes half of the cores.
     """
     return max(cores // 2, 1) if collector == "overlap" else cores

@@ -1,8 +1,8 @@
-"""Processes that learn one policy together, ranks, and the few things that they tell each other.
+"""Groups of processes, ranks, that train one policy together, and their communication.
 
-`Alone` is a single process, `Ranks` those of a torch.distributed job as torchrun or SLURM start it
-(`join`). Learner and trainer call the same methods of either. All ranks have to make the same calls
-in the same order: what one rank does by itself, whatever the others do, must not come by here.
+`Alone` is a single process; `Ranks` are those of a torch.distributed job started by torchrun or
+SLURM (`join`). Learner and trainer call the same methods of either. All ranks must make the same
+calls in the same order, so code that runs on a single rank must not use the group.
 """
 
 import contextlib
@@ -20,40 +20,42 @@ from torch import distributed
 from tpsrl.errors import RunError, UserError
 from tpsrl.rl.distributed import rendezvous, slurm
 
-_WAIT = datetime.timedelta(minutes=30)  # for the slowest rank, a validation of rank 0 included
+_WAIT = datetime.timedelta(minutes=30)  # for the slowest rank, a validation by rank 0 included
 _TALK = "lost another rank"
 _PORTS = range(1, 65536)
-_MOST = 1_000_000  # ranks
-_TOLD_S = 0.5  # after another rank, in which this one is told to end too
+_MOST = 1_000_000  # maximum number of ranks
+_TOLD_S = 0.5  # time for a signal that was sent to all ranks to arrive here too
 
 
 class OthersLostError(RunError):
-    """Other ranks are not to be reached."""
+    """Other ranks cannot be reached."""
 
 
 @contextlib.contextmanager
 def reaching_others(what: str) -> Iterator[None]:
-    """Says in a line what torch.distributed says in pages when ranks are not to be reached.
+    """Converts the long errors of torch.distributed about unreachable ranks to one line.
 
     Args:
-        what: "could not join the others", say
+        what: what failed, such as "could not join the others"
 
     Raises:
-        OthersLostError: they are not.
+        OthersLostError: other ranks cannot be reached.
     """
     try:
         yield
     except RuntimeError as error:
-        # Whoever ends all ranks has told one first; that this one is told comes before its loss.
+        # Signals that end all ranks arrive one by one. The signal to this rank takes precedence
+        # over the loss of a rank that received its own earlier.
         time.sleep(_TOLD_S)
         cause = (str(error).splitlines() or [type(error).__name__])[0]
         raise OthersLostError(f"ranks: {what}: {cause}") from None
 
 
 class Group(Protocol):
-    """A process among those that learn together: number `rank` of `size`.
+    """A process among those that train together: number `rank` of `size`.
 
-    `local_size` of them are on this machine. All calls raise `RunError` when another is lost.
+    `local_size` of the processes are on this machine. All methods raise `RunError` when another
+    rank is lost.
     """
 
     rank: int
@@ -61,28 +63,28 @@ class Group(Protocol):
     local_size: int
 
     def totals(self, values: Sequence[float]) -> list[float]:
-        """The sums over all ranks."""
+        """Returns the sums over all ranks."""
         ...
 
     def average(self, tensors: Sequence[torch.Tensor], share: float) -> None:
-        """Puts means over all ranks into tensors of one type, each rank counting `share` times."""
+        """Replaces tensors of one type by their means over all ranks, weighted by `share`."""
         ...
 
     def any(self, flag: bool) -> bool:
-        """Whether it is so on any rank."""
+        """Returns whether the flag is set on any rank."""
         ...
 
     def gather(self, thing: Any) -> list[Any]:
-        """What each rank has, by rank; anything that can be pickled, of ranks that are trusted."""
+        """Returns the object of each rank, by rank. It is pickled, so ranks must be trusted."""
         ...
 
     def share(self, thing: Any) -> Any:
-        """What rank 0 has."""
+        """Returns the object of rank 0."""
         ...
 
 
 class Alone:
-    """A process that learns by itself."""
+    """A process that trains alone."""
 
     rank, size, local_size = 0, 1, 1
 
@@ -107,13 +109,13 @@ class Alone:
 
 
 class Ranks:
-    """The ranks of torch.distributed's default process group, which has been made.
+    """The ranks of torch.distributed's default process group, which must exist already.
 
-    Tensors go by its backend, numbers and objects on the CPU by gloo.
+    Tensors are sent by the group's backend, numbers and objects on the CPU by gloo.
 
     Args:
-        device: of the tensors that `average` is given
-        local_size: how many of them are on this machine; None: all
+        device: device of the tensors that `average` is given
+        local_size: number of ranks on this machine; None: all
     """
 
     def __init__(self, device: torch.device, local_size: int | None = None) -> None:
@@ -134,7 +136,8 @@ class Ranks:
     def average(self, tensors: Sequence[torch.Tensor], share: float) -> None:
         """See `Group.average`.
 
-        One message for all: a policy has many small tensors, and each message costs a round trip.
+        All tensors are sent in one message: a policy has many small ones, and each message costs a
+        round trip.
         """
         kind = tensors[0].dtype
         weight = torch.full((1,), share, dtype=kind, device=self._device)
@@ -167,7 +170,7 @@ class Ranks:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RankPlace:
-    """Which of a job's ranks this process is, of all and of those on this machine."""
+    """Position of this process among a job's ranks, and among those on this machine."""
 
     rank: int
     size: int
@@ -176,10 +179,10 @@ class RankPlace:
 
     @classmethod
     def here(cls) -> "RankPlace":
-        """As torchrun or srun tell it; the only one without them.
+        """Reads the position from the variables of torchrun or srun; a single rank without them.
 
         Raises:
-            UserError: what they say does not fit together.
+            UserError: the variables are invalid or contradictory.
         """
         job = slurm.variables(os.environ)
         size = _number(job, "WORLD_SIZE", 1, range(1, _MOST))
@@ -191,11 +194,11 @@ class RankPlace:
 
 
 def join(device: torch.device) -> Group:
-    """The group that this process was started in, by torchrun or srun; alone without.
+    """Joins the group in which torchrun or srun started this process; `Alone` without them.
 
     Raises:
-        UserError: what the environment says of it does not fit together.
-        RunError: the other ranks are not to be reached.
+        UserError: the environment variables are missing, invalid or contradictory.
+        RunError: the other ranks cannot be reached.
     """
     place = RankPlace.here()
     if place.size == 1:
@@ -223,14 +226,15 @@ def leave() -> None:
 def average_gradients(
     group: Group, parameters: Iterable[torch.Tensor], share: float, loss: torch.Tensor
 ) -> torch.Tensor:
-    """Averages the gradients that there are over all ranks; the mean loss ().
+    """Averages existing gradients over all ranks; returns the mean loss ().
 
-    What is not finite on one rank is not finite on any then, so that all guards trip together.
+    A value that is not finite on one rank becomes non-finite on all, so that the guards of all
+    ranks trip together.
 
     Args:
-        group: who learns together
-        parameters: those with a gradient, which have to be the same on all ranks
-        share: how much this rank counts
+        group: the ranks that train together
+        parameters: the same ones must have a gradient on all ranks
+        share: weight of this rank
         loss: () of this rank
     """
     mean = loss.detach().clone()
@@ -243,7 +247,7 @@ def _number(job: Mapping[str, str], name: str, default: int | None, allowed: ran
     text = job.get(name)
     if text is None and default is not None:
         return default
-    # int() reads more, underscores and other alphabets among them, and not more than 4300 digits.
+    # int() also accepts underscores and digits of other alphabets, and fails above 4300 digits.
     if not re.fullmatch(r"\s*[+-]?[0-9]{1,18}\s*", text or ""):
         raise UserError(f"{name}: '{text or ''}' is not an integer; start it by torchrun")
     number = int(text or "")

@@ -1,10 +1,11 @@
-"""Where the ranks of a job meet: a store that they share, and a part of it that is theirs alone.
+"""Rendezvous of a job's ranks: a shared store, and a prefix in it that belongs to this start alone.
 
-torchrun keeps one store for all that it starts, ranks that it starts anew included (PyTorch 2.13,
-where their keys have no prefix any more). Who is first to look after a restart finds the addresses
-of those that have died, and is refused. So ranks agree upon a prefix first. Rank 0 makes one up,
-the others greet it with a word of their own, and when all have, it writes down whom it has heard:
-who finds its own word there knows that all are of its time.
+torchrun keeps one store for everything that it starts, including restarted ranks (PyTorch 2.13,
+where their keys no longer have a prefix). A rank that reads first after a restart finds the
+addresses of dead ranks, and its connection is refused. So ranks first agree on a prefix. Rank 0
+generates one, and each other rank posts a random word of its own under it. Once all words are
+there, rank 0 publishes a list of them. If a rank's own word is in the list, all ranks belong to the
+same start.
 """
 
 import contextlib
@@ -29,22 +30,22 @@ _HEAR_S = 0.1
 def begin(
     backend: str, rank: int, size: int, address: tuple[str, int], wait: datetime.timedelta
 ) -> None:
-    """Makes torch.distributed's default process group.
+    """Initialises torch.distributed's default process group.
 
     Args:
         backend: "gloo" or "nccl"
-        rank: this one's number
-        size: how many there are
+        rank: number of this rank
+        size: number of ranks
         address: host and port of the store, which rank 0 opens if torchrun has not
-        wait: for the slowest, here and later
+        wait: timeout for the slowest rank, here and later
 
     Raises:
-        RunError: the others did not come in time.
-        RuntimeError: torch.distributed's, the others are not to be reached.
+        RunError: a rank did not come in time.
+        RuntimeError: raised by torch.distributed if the other ranks cannot be reached.
     """
-    # Its functions have the default group of the time of the import as an argument's default. Made
-    # later (any optimiser imports it), they keep the group alive when it is left, and a thread of
-    # gloo's that ends while the interpreter does aborts the process.
+    # Functions of this module have the default group at import time as a default argument. If the
+    # module is imported later (any optimiser does so), they keep the group alive after it is
+    # destroyed, and a gloo thread that ends with the interpreter aborts the process.
     importlib.import_module("torch.distributed.nn.functional")
     host, port = address
     opens = rank == 0 and not _is_of_torchrun(os.environ)
@@ -64,10 +65,10 @@ def begin(
 
 
 def _hearing_signals(make: Callable[[], distributed.Store]) -> distributed.Store:
-    """The store that a call makes in compiled code, where SIGTERM and Ctrl-C would wait with it.
+    """Makes a store in a thread: compiled code on the main thread would delay SIGTERM and Ctrl-C.
 
     Raises:
-        Exception: one of the call's.
+        Exception: raised by `make`.
     """
     done: queue.SimpleQueue[tuple[distributed.Store | None, Exception | None]] = queue.SimpleQueue()
 
@@ -77,7 +78,7 @@ def _hearing_signals(make: Callable[[], distributed.Store]) -> distributed.Store
         except Exception as error:
             done.put((None, error))
 
-    # A daemon: who is told to end does not wait for it.
+    # A daemon thread does not delay the end of the process.
     threading.Thread(target=run, daemon=True).start()
     while True:
         with contextlib.suppress(queue.Empty):
@@ -90,10 +91,10 @@ def _hearing_signals(make: Callable[[], distributed.Store]) -> distributed.Store
 
 
 def agree(store: distributed.Store, rank: int, size: int, wait_s: float) -> str:
-    """A prefix that all ranks of this start have, and none of another that used the same store.
+    """Returns a prefix shared by the ranks of this start, distinct from other starts in the store.
 
     Raises:
-        RunError: one did not come in time; says which.
+        RunError: a rank did not come in time; names it.
     """
     word, end = uuid.uuid4().hex, time.monotonic() + wait_s
     if rank == 0:
@@ -123,5 +124,5 @@ def agree(store: distributed.Store, rank: int, size: int, wait_s: float) -> str:
 
 
 def _is_of_torchrun(env: Mapping[str, str]) -> bool:
-    """Whether torchrun has opened the store."""
+    """Returns whether torchrun has opened the store."""
     return env.get("TORCHELASTIC_USE_AGENT_STORE") == "True"

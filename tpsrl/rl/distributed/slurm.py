@@ -1,8 +1,8 @@
-"""What the variables of SLURM say of this process, in the words of torchrun.
+"""Translation of SLURM's variables of a process into those of torchrun.
 
-torchrun tells each rank who it is by RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR
-and MASTER_PORT. `srun` starts tasks that are told the same under other names. Nothing here looks at
-anything but the variables that it is given, and torch is not needed.
+torchrun describes each rank by RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and
+MASTER_PORT. `srun` describes its tasks by the same values under other names. The functions read
+only the variables that they are given, and torch is not needed.
 """
 
 import re
@@ -10,24 +10,25 @@ from collections.abc import Mapping
 
 from tpsrl.errors import UserError
 
-_SPECIAL_STEPS = 0xFFFFFF00  # ids of batch scripts and interactive shells are from here on
-_FIRST_PORT, _PORTS = 15_000, 15_000  # under those that Linux gives to whoever connects
-_STEPS = 10  # of a job until one has the port of the next job's first
+_SPECIAL_STEPS = 0xFFFFFF00  # first step id of batch scripts and interactive shells
+_FIRST_PORT, _PORTS = 15_000, 15_000  # below the ephemeral ports of Linux
+_STEPS = 10  # steps of a job with ports of their own; later ones use those of the next job
 _COUNT = re.compile(r"(?P<tasks>\d+)(?:\(x(?P<nodes>\d+)\))?")
 _RANGES = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
 
 
 def variables(env: Mapping[str, str]) -> dict[str, str]:
-    """What torchrun would have set: as it has, or put together from what srun has.
+    """Returns the variables of torchrun: those that it has set, or equivalents from srun's.
 
-    Empty for a process that is none of several: without either, in a step of one task, and in the
-    shell of an allocation, which knows its number of tasks but belongs to no step of theirs.
+    The result is empty for a process that is not one of several: without either launcher, in a step
+    of one task, and in the shell of an allocation, where the number of tasks is set although the
+    shell belongs to none of their steps.
 
     Args:
-        env: the environment of the process
+        env: environment variables of the process
 
     Raises:
-        UserError: what SLURM says does not fit together; names the variable.
+        UserError: variables of SLURM are invalid or contradictory; names the variable.
     """
     if "WORLD_SIZE" in env:
         return dict(env)
@@ -53,28 +54,28 @@ def variables(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_requeued(env: Mapping[str, str]) -> bool:
-    """Whether the job of this process has run before, until it was put back into the queue.
+    """Returns whether the job of this process ran before and was requeued.
 
     Raises:
-        UserError: SLURM_RESTART_COUNT is no number.
+        UserError: SLURM_RESTART_COUNT is not an integer.
     """
     return bool(env.get("SLURM_RESTART_COUNT")) and _number(env, "SLURM_RESTART_COUNT") > 0
 
 
 def has_own_gpus(env: Mapping[str, str]) -> bool:
-    """Whether srun shows each rank the GPUs of its own only, which are numbered from 0 then."""
+    """Returns whether srun shows each rank only its own GPUs, which are then numbered from 0."""
     return "WORLD_SIZE" not in env and bool(env.get("SLURM_GPUS_PER_TASK"))
 
 
 def first_host(hosts: str, name: str = "hosts") -> str:
-    """The first of a list of hosts as SLURM writes it, such as node[01-03,7],other.
+    """Returns the first host of a list in SLURM's format, such as node[01-03,7],other.
 
     Args:
         hosts: the list
-        name: what it is called in a message
+        name: name of the list in messages
 
     Raises:
-        UserError: it is no such list.
+        UserError: the list is invalid.
     """
     inside = first = ""
     open_ = False
@@ -101,9 +102,10 @@ def _no_list(hosts: str, name: str) -> UserError:
 
 
 def _size(env: Mapping[str, str]) -> tuple[str, int]:
-    """How many tasks the step of this process has, and the variable that says so; 1: no such step.
+    """Returns the variable with the number of tasks of this process's step, and the number.
 
-    SLURM_NTASKS may be that of the whole job, so the step's own is believed first.
+    The number is 1 if there is no such step. SLURM_NTASKS may be that of the whole job, so the
+    step's own variable takes precedence.
     """
     if not env.get("SLURM_STEP_ID") or not env.get("SLURM_PROCID"):
         return "", 1
@@ -116,7 +118,7 @@ def _size(env: Mapping[str, str]) -> tuple[str, int]:
 
 
 def _tasks_here(env: Mapping[str, str], size: int) -> int:
-    """How many tasks of the step are on this machine."""
+    """Returns the number of tasks of the step on this machine."""
     for name in ("SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"):
         if env.get(name):
             counts = _tasks_per_node(env[name], name)
@@ -136,7 +138,7 @@ def _tasks_here(env: Mapping[str, str], size: int) -> int:
 
 
 def _tasks_per_node(text: str, name: str) -> list[int]:
-    """2(x3),1 -> [2, 2, 2, 1]"""
+    """Parses task counts: 2(x3),1 -> [2, 2, 2, 1]."""
     counts: list[int] = []
     for part in text.split(","):
         match = _COUNT.fullmatch(part.strip())
@@ -147,9 +149,9 @@ def _tasks_per_node(text: str, name: str) -> list[int]:
 
 
 def _address(env: Mapping[str, str], one_machine: bool) -> str:
-    """Where rank 0 is: on the first machine of the step."""
+    """Returns the host of rank 0: the first machine of the step."""
     if one_machine:
-        return "127.0.0.1"  # which needs no name service
+        return "127.0.0.1"  # needs no name service
     for name in ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"):
         if env.get(name):
             return first_host(env[name], name)
@@ -157,7 +159,7 @@ def _address(env: Mapping[str, str], one_machine: bool) -> str:
 
 
 def _port(env: Mapping[str, str]) -> int:
-    """One that all ranks of the step arrive at, and other jobs on the same machine do not."""
+    """Returns a port that all ranks of the step compute alike, unlike other jobs on the machine."""
     own = _STEPS * _number(env, "SLURM_JOB_ID") + _number(env, "SLURM_STEP_ID")
     return _FIRST_PORT + own % _PORTS
 

@@ -1,1 +1,1 @@
-"""Environments as learners see them, in this process or in workers."""
+"""Vectorised environments for learners, in the calling process or in worker processes."""

@@ -1,9 +1,9 @@
 """Messages between the main process and a worker, over a socket.
 
-A socket holds some hundred kilobytes, or as many hundred messages; whoever sends more waits until
-the other end reads. If both ends could wait so, they might wait for each other. So a worker sends
-by an `Outbox`, which never waits, and is therefore always there to read what the main process sends
-to it; the main process reads without waiting (`MessagePipe.poll`) and sends within a time.
+A socket holds a few hundred kilobytes, or a few hundred messages; a sender of more blocks until the
+other end reads. If both ends could block, they might wait for each other forever. A worker
+therefore sends by an `Outbox`, which never blocks, so that it can always read messages of the main
+process. The main process reads without blocking (`MessagePipe.poll`) and sends with a timeout.
 """
 
 import collections
@@ -18,47 +18,47 @@ _CHUNK = 2**18  # bytes that are read at once
 
 
 class MessagePipe:
-    """One end of a socket, over which picklable objects go both ways.
+    """One end of a socket that carries picklable objects in both directions.
 
     Any call raises OSError or EOFError when the process at the other end is gone.
     """
 
     def __init__(self, end: socket.socket) -> None:
         self._socket = end
-        self._came = bytearray()  # of messages that have not come to their end
+        self._came = bytearray()  # received data of messages not returned yet
 
     @staticmethod
     def pair() -> tuple["MessagePipe", "MessagePipe"]:
-        """Two ends; one may be sent to another process that is being launched."""
+        """Makes two connected ends, one of which may be sent to a process at its launch."""
         ours, theirs = socket.socketpair()
         return MessagePipe(ours), MessagePipe(theirs)
 
     def fileno(self) -> int:
-        """The socket's own descriptor, to wait for."""
+        """Returns the socket's descriptor, for waiting on it."""
         return self._socket.fileno()
 
     def send(self, message: Any, timeout_s: float | None = None) -> None:
-        """Sends a message, waiting for so long as the socket is full.
+        """Sends a message; blocks while the socket is full, at most for `timeout_s`.
 
         Raises:
-            TimeoutError: it was not read in this time; nothing can be sent after it.
+            TimeoutError: the message was not read in time; nothing can be sent after it.
         """
         self._socket.settimeout(timeout_s)
         self._socket.sendall(pack(message))
 
     def send_some(self, data: memoryview) -> int:
-        """How many bytes of a packed message could be sent without waiting."""
+        """Sends part of a packed message without blocking; returns the number of bytes sent."""
         try:
             return self._socket.send(data, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return 0
 
     def send_rest(self, data: memoryview) -> None:
-        """Sends what is left of a packed message, waiting as long as it takes."""
+        """Sends the rest of a packed message, blocking as long as necessary."""
         self._socket.sendall(data)
 
     def poll(self) -> bool:
-        """Whether a whole message has come; takes in what has, without waiting."""
+        """Returns whether a whole message has arrived; reads available data without blocking."""
         self._socket.settimeout(0.0)
         while len(self._came) < self._wanted():
             try:
@@ -69,7 +69,7 @@ class MessagePipe:
         return True
 
     def recv(self) -> Any:
-        """The next message, waiting for it; takes nothing from the socket beyond its end."""
+        """Returns the next message, blocking until it has arrived; reads no data beyond its end."""
         while (missing := self._wanted() - len(self._came)) > 0:
             self._socket.settimeout(None)
             self._take_in(self._socket.recv(min(missing, _CHUNK)))
@@ -80,12 +80,12 @@ class MessagePipe:
         return message
 
     def send_descriptor(self, descriptor: int) -> None:
-        """Sends an open file, of which the other end has to `recv_descriptor` next."""
+        """Sends an open file; the other end must call `recv_descriptor` next."""
         self._socket.settimeout(None)
         socket.send_fds(self._socket, [b"\0"], [descriptor])
 
     def recv_descriptor(self) -> int:
-        """A descriptor of the file that the other end sends next."""
+        """Returns a descriptor of the file that the other end sends next."""
         self._socket.settimeout(None)
         came, descriptors, _, _ = socket.recv_fds(self._socket, 1, 1)
         if not came:
@@ -93,11 +93,11 @@ class MessagePipe:
         return descriptors[0]
 
     def close(self) -> None:
-        """Gives the descriptor back; safe to call twice."""
+        """Closes the socket; safe to call twice."""
         self._socket.close()
 
     def _wanted(self) -> int:
-        """The length of the header, and once it has come of the message with it."""
+        """Returns the length of the header, with that of the message once the header arrived."""
         if len(self._came) < _HEADER.size:
             return _HEADER.size
         length: int = _HEADER.unpack_from(self._came)[0]
@@ -110,9 +110,9 @@ class MessagePipe:
 
 
 class Outbox:
-    """Sends messages in their order, without ever waiting.
+    """Sends messages in order without ever blocking.
 
-    What the socket does not hold is sent by a thread, as the other end reads.
+    A thread sends what the socket cannot hold, as the other end reads.
     """
 
     def __init__(self, pipe: MessagePipe) -> None:
@@ -122,7 +122,7 @@ class Outbox:
         self._thread: threading.Thread | None = None
 
     def put(self, message: Any) -> None:
-        """Sends a message now or later.
+        """Sends a message, or queues it for the thread.
 
         Raises:
             OSError: the other end is gone.
@@ -139,7 +139,7 @@ class Outbox:
                 self._thread.start()
 
     def flush(self) -> None:
-        """Waits until all is sent, or the other end is gone."""
+        """Blocks until everything is sent, or the other end is gone."""
         while (thread := self._thread) is not None:
             thread.join()
 
@@ -152,11 +152,11 @@ class Outbox:
                 data = self._left.popleft()
             try:
                 self._pipe.send_rest(data)
-            except OSError:  # The other end is gone, and so is what was for it.
+            except OSError:  # The other end is gone, so the queue is void.
                 self._left.clear()
 
 
 def pack(message: Any) -> bytes:
-    """A message as it goes over the socket."""
+    """Converts a message to the bytes sent over the socket."""
     data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
     return _HEADER.pack(len(data)) + data

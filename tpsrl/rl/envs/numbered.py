@@ -1,4 +1,4 @@
-"""Environments that have higher numbers in the whole than in the process that steps them."""
+"""Environments whose numbers in a run are offset from those in their process."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -10,8 +10,8 @@ from tpsrl.rl.envs.vec_env import VecEnv, VecEnvFactory
 class NumberedFactory:
     """Makes environment `first` + i for number i.
 
-    The ranks of a training have environments 0 to N - 1 each; without this all of them would live
-    through the same episodes.
+    Each rank of a training numbers its environments from 0 to N - 1; without the offset, all ranks
+    would run the same episodes.
     """
 
     factory: VecEnvFactory

@@ -1,4 +1,4 @@
-"""Pictures among an environment's observations, told by the ends of their names."""
+"""Pictures among an environment's observations, recognised by the last word of their names."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -13,7 +13,7 @@ _KINDS = (DEPTH, COLOUR, CLASSES, INSTANCES)
 
 
 def kind_of(name: str) -> str | None:
-    """Returns the kind of picture that an observation is, or None where it is not a picture.
+    """Returns the kind of a picture, such as `DEPTH` or `COLOUR`; None for other observations.
 
     The kind is the last word of the name: "depth", "hand_depth", "head_rgb", "head_semantic".
     """
@@ -22,10 +22,10 @@ def kind_of(name: str) -> str | None:
 
 
 def pictures_of(names: Iterable[str]) -> tuple[str, ...]:
-    """Those that are pictures, in their order."""
+    """Returns the names of pictures, in their order."""
     return tuple(name for name in names if kind_of(name) is not None)
 
 
 def dtype_of(name: str) -> Any:
-    """The numpy type of an observation: float32, but uint8 for all pictures except depth."""
+    """Returns the numpy type of an observation: uint8 for pictures except depth, else float32."""
     return np.float32 if kind_of(name) in (None, DEPTH) else np.uint8

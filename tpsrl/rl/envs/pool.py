@@ -1,8 +1,7 @@
-"""All environments of a run, any of which are stepped: what collectors drive.
+"""Interface of pools: all environments of a run, any subset of which is stepped by a collector.
 
-Here is the interface, with sending and receiving as in EnvPool (Weng et al. 2022). A pool in the
-calling process is in `tpsrl.rl.envs.serial_pool`, one of worker processes in
-`tpsrl.rl.envs.worker_pool`.
+Sending and receiving are as in EnvPool (Weng et al. 2022). `tpsrl.rl.envs.serial_pool` is a pool in
+the calling process, `tpsrl.rl.envs.worker_pool` one of worker processes.
 """
 
 import dataclasses
@@ -16,10 +15,10 @@ from tpsrl.rl.envs.step_buffers import episodes_from_json
 from tpsrl.rl.envs.vec_env import ANEW, EnvSpec, EpisodeStats, Json, Observation, StepBatch
 
 CAUSES = ("simulation", "rendering", "resets")  # what environments spend time on
-NO_START = -1  # in the place of a start's number: none was begun yet
+NO_START = -1  # number of the start state before the first episode
 
-# Entries of a pool's snapshot about its workers: starts that are not drawn any more, how often
-# workers failed in each start, and how often the one of each environment was replaced.
+# Entries of a pool's snapshot about its workers: excluded start states, number of worker failures
+# in each start state, and number of times that the worker of each environment was replaced.
 SUPERVISED = ("quarantine", "failures", "restarts")
 
 PoolSnapshot = tuple[dict[str, np.ndarray], Json]  # arrays, JSON types
@@ -29,7 +28,7 @@ _BUFFERS = "buffers"  # prefix of the arrays of a snapshot that belong to no env
 
 
 class EnvsFailed(RunError):
-    """Environments (m,) `envs` failed, or some of these did, which are of one process."""
+    """One or several of the environments `envs` (m,), which share a process, failed."""
 
     def __init__(self, envs: np.ndarray, message: str) -> None:
         super().__init__(message)
@@ -38,10 +37,10 @@ class EnvsFailed(RunError):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LostEnvs:
-    """Environments (m,) that were lost with their process, in the middle of episodes.
+    """Environments (m,) that were lost with their process during episodes.
 
     `starts` (m,) are the numbers of the start states of these episodes, or `NO_START`; `cause` is
-    for people.
+    text for users.
     """
 
     envs: np.ndarray
@@ -52,8 +51,8 @@ class LostEnvs:
 class EnvPool(Protocol):
     """Environments 0 to `num_envs` - 1, in this process or in others.
 
-    `observation` (num_envs, ...) by name is what they show now; it is written over when they
-    move, so what is to be kept has to be copied.
+    `observation` (num_envs, ...) by name holds the current observations. Steps overwrite it, so
+    values to keep must be copied.
     """
 
     num_envs: int
@@ -61,7 +60,7 @@ class EnvPool(Protocol):
     observation: Observation
 
     def reset(self) -> None:
-        """Begins a new episode in each.
+        """Begins a new episode in each environment.
 
         Raises:
             RunError: see `poll`.
@@ -69,7 +68,7 @@ class EnvPool(Protocol):
         ...
 
     def idle(self) -> np.ndarray:
-        """Environments (m,) that may be sent an action; longest idle first."""
+        """Returns environments (m,) that may be sent an action, longest idle first."""
         ...
 
     def send(self, envs: np.ndarray, actions: np.ndarray) -> None:
@@ -77,51 +76,52 @@ class EnvPool(Protocol):
         ...
 
     def poll(self, at_least: int = 0, held: int = 0) -> np.ndarray:
-        """Environments (m,) whose step is ready to be received, the longest ready first.
+        """Returns environments (m,) whose step is ready to be received, longest ready first.
 
-        Waits until there are `at_least` so many, unless fewer are stepping, or something else has
-        to be attended to: environments were lost, one may be sent an action again after that, or
-        `wake`. `held` so many are with somebody who will call `wake`.
+        Waits until `at_least` environments are ready. Returns earlier if fewer are stepping, if
+        environments were lost, if a replaced environment may be sent an action again, or after
+        `wake`. `held` is the number of environments held by threads that will call `wake`.
 
         Raises:
-            RunError: an environment failed, or its process died, and that is not tolerated;
-                `EnvsFailed` where these are known.
+            RunError: an environment failed or its process died, and the failure is not tolerated;
+                `EnvsFailed` if the environments are known.
         """
         ...
 
     def wake(self) -> None:
-        """Ends the present wait of `poll`, or else its next one; for any thread to call."""
+        """Ends the current wait of `poll`, or else its next one; may be called by any thread."""
         ...
 
     def recv(self, envs: np.ndarray) -> StepBatch:
-        """What came of the steps of environments (m,) that `poll` gave; they are idle then."""
+        """Returns the results of environments (m,) that `poll` returned, which become idle."""
         ...
 
     def took_s(self, envs: np.ndarray) -> np.ndarray:
-        """Seconds (m,) that the last steps of environments took, resets included."""
+        """Returns the seconds (m,) that the last steps of environments took, resets included."""
         ...
 
     def ready_at(self, envs: np.ndarray) -> np.ndarray:
-        """When the last steps of environments were ready (m,), by `time.monotonic`."""
+        """Returns when the last steps of environments were ready (m,), by `time.monotonic`."""
         ...
 
     def lost(self) -> list[LostEnvs]:
-        """What was lost since the last call; these environments are idle sooner or later."""
+        """Returns the environments lost since the last call; they become idle again later."""
         ...
 
     def weigh(self, weights: np.ndarray) -> None:
-        """See `tpsrl.rl.envs.vec_env.VecEnv.weigh`; holds from each environment's next step on."""
+        """See `tpsrl.rl.envs.vec_env.VecEnv.weigh`; applies from an environment's next step on."""
         ...
 
     @property
     def seconds(self) -> dict[str, float]:
-        """Seconds by `CAUSES` so far, of the processes' mean."""
+        """Seconds so far by `CAUSES`, as the mean over processes."""
         ...
 
     def snapshot(self) -> PoolSnapshot:
-        """All environments, frozen, with steps that were not received; waits for those under way.
+        """Returns the state of all environments and of steps not received; waits for running steps.
 
-        Going on from here gives the same as going on from a restored one, in whatever processes.
+        Continuing from here gives the same as continuing from a restored snapshot, in whatever
+        processes.
 
         Raises:
             RunError: see `poll`.
@@ -129,7 +129,7 @@ class EnvPool(Protocol):
         ...
 
     def restore(self, arrays: Mapping[str, np.ndarray], note: Json) -> None:
-        """Puts every environment into its frozen state.
+        """Restores every environment from a snapshot.
 
         Raises:
             UserError: the snapshot does not fit.
@@ -143,7 +143,7 @@ class EnvPool(Protocol):
 
 
 def step_all(pool: EnvPool, actions: np.ndarray) -> StepBatch:
-    """One step of all environments, none of which is stepping, under actions (num_envs, A)."""
+    """Steps all environments, none of which may be stepping, under actions (num_envs, A)."""
     envs = np.arange(pool.num_envs)
     pool.send(envs, actions)
     while len(pool.poll(len(envs))) < len(envs):
@@ -152,7 +152,7 @@ def step_all(pool: EnvPool, actions: np.ndarray) -> StepBatch:
 
 
 def by_cause(stepping: float, parts: Mapping[str, float]) -> dict[str, float]:
-    """`CAUSES` of the seconds that environments took, given their `VecEnv.seconds`."""
+    """Splits the seconds that environments took into `CAUSES`, given their `VecEnv.seconds`."""
     rest = stepping - sum(parts.values())
     return {cause: parts.get(cause, rest if cause == CAUSES[0] else 0.0) for cause in CAUSES}
 
@@ -160,7 +160,7 @@ def by_cause(stepping: float, parts: Mapping[str, float]) -> dict[str, float]:
 def split_episodes(
     episodes: list[EpisodeStats], over: np.ndarray
 ) -> tuple[list[EpisodeStats], list[EpisodeStats]]:
-    """Those of the environments in `over`, in their order, and the rest."""
+    """Returns the episodes of the environments in `over`, in their order, and the others."""
     if not len(over):
         return [], episodes
     wanted = {int(env): place for place, env in enumerate(over)}
@@ -170,21 +170,21 @@ def split_episodes(
 
 
 def begun_anew(environments: Sequence[PoolSnapshot]) -> list[LostEnvs]:
-    """The environments, if any, that no snapshot can bring back and that begin an episode."""
+    """Returns the environments, if any, that begin an episode because they cannot be restored."""
     envs = [env for env, (_, note) in enumerate(environments) if note.get(ANEW)]
     starts = tuple(int(environments[env][1].get("start", NO_START)) for env in envs)
     return [LostEnvs(np.array(envs), starts, _LEFT)] if envs else []
 
 
 def named(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Arrays under longer names."""
+    """Prefixes the names of arrays."""
     return {f"{prefix}/{name}": values for name, values in arrays.items()}
 
 
 def pack_snapshot(
     buffers: Mapping[str, np.ndarray], environments: list[PoolSnapshot]
 ) -> tuple[dict[str, np.ndarray], list[Json]]:
-    """The arrays of a pool's snapshot, and the notes of its environments."""
+    """Returns the arrays of a pool's snapshot, and the notes of its environments."""
     arrays = named(_BUFFERS, buffers)
     for env, (parts, _) in enumerate(environments):
         arrays |= named(str(env), parts)
@@ -194,10 +194,10 @@ def pack_snapshot(
 def unpack_snapshot(
     arrays: Mapping[str, np.ndarray], note: Json, num_envs: int
 ) -> tuple[dict[str, np.ndarray], list[PoolSnapshot], list[EpisodeStats]]:
-    """A snapshot's step buffers, the snapshot of each environment, and episodes not yet received.
+    """Returns a snapshot's step buffers, its environments, and its episodes not yet received.
 
     Raises:
-        UserError: it is none, or of another number of environments.
+        UserError: it is not the snapshot of a pool, or has another number of environments.
     """
     notes = note.get("environments")
     if not isinstance(notes, list):

@@ -1,4 +1,4 @@
-"""Environments in the calling process: the serial twin of workers."""
+"""Pool of environments in the calling process: the sequential twin of the worker pool."""
 
 import time
 from collections.abc import Mapping
@@ -28,18 +28,17 @@ from tpsrl.rl.envs.stopwatch import Stopwatch
 from tpsrl.rl.envs.streams import Stream, generator
 from tpsrl.rl.envs.vec_env import EpisodeStats, Json, StepBatch, VecEnvFactory
 
-# The scheduler's clock: a step takes 1 on average, and between two polls passes this much.
+# Time between two polls on the scheduler's clock, on which the median duration of a step is 1.
 _POLL = 0.1
-_SPREAD = 0.5  # deviation of the logarithm of a step's time
+_SPREAD = 0.5  # standard deviation of the logarithm of a step's duration
 
 
 class SerialEnvPool:
     """`EnvPool` in the calling process.
 
-    Environments step when they are sent an action, and a scheduler of the pool's own, seeded, says
-    when the steps are ready: each takes a log-normal time of a clock that is not real. So a
-    collector that waits for nobody goes through an interleaving that is random and the same every
-    time.
+    Environments step as soon as they are sent an action. A seeded scheduler decides when the steps
+    become ready: each takes a log-normal duration on a virtual clock. A collector that does not
+    wait for all environments thus sees an interleaving that is random but reproducible.
     """
 
     def __init__(self, factory: VecEnvFactory, num_envs: int, seed: int = 0) -> None:
@@ -51,7 +50,7 @@ class SerialEnvPool:
         self._all = list(range(num_envs))
         self._rng = generator(Stream.SCHEDULE, seed, num_envs)
         self._clock = 0.0
-        self._supervised: Json = {}  # of workers that were restored here, to be handed on
+        self._supervised: Json = {}  # of restored workers, for the next snapshot
         self._lost: list[LostEnvs] = []
         self._stepping = Stopwatch()
 
@@ -90,20 +89,23 @@ class SerialEnvPool:
         return done
 
     def step_whole(self, actions: np.ndarray) -> tuple[StepBatch, float]:
-        """One step of all environments, which are idle, under actions (num_envs, A).
+        """Steps all environments, which must be idle, under actions (num_envs, A).
 
-        Its seconds come with it. What they show then is not in `observation` before `show_whole`.
+        The new observations are not in `observation` before `show_whole`.
+
+        Returns:
+            results of the step, and its duration in seconds
         """
         before = self._stepping.seconds
         done = self._step(self._all, actions)
         return done, self._stepping.seconds - before
 
     def show_whole(self, done: StepBatch) -> None:
-        """Puts what came of the last `step_whole` into `observation` and snapshots."""
+        """Writes the observations of the last `step_whole` into `observation`."""
         self._buffers.show(slice(None), done.observation)
 
     def wake(self) -> None:
-        """See `EnvPool.wake`; nothing waits here."""
+        """See `EnvPool.wake`; no effect, since `poll` never waits here."""
 
     def poll(self, at_least: int = 0, held: int = 0) -> np.ndarray:
         """See `EnvPool.poll`."""
@@ -132,7 +134,7 @@ class SerialEnvPool:
         return self._buffers.took_s[envs]
 
     def ready_at(self, envs: np.ndarray) -> np.ndarray:
-        """See `EnvPool.ready_at`; they are ready when they are looked for."""
+        """See `EnvPool.ready_at`; steps count as ready at the time of the call."""
         return np.full(len(envs), time.monotonic())
 
     def weigh(self, weights: np.ndarray) -> None:
@@ -140,7 +142,7 @@ class SerialEnvPool:
         self._vec_env.weigh(weights)
 
     def lost(self) -> list[LostEnvs]:
-        """What a restored snapshot could not bring back; any error here is the caller's."""
+        """Returns the environments that a snapshot could not restore; failures are raised."""
         found, self._lost = self._lost, []
         return found
 

@@ -1,7 +1,7 @@
-"""Memory and signals that processes share, and that nobody can leave behind.
+"""Memory and signals shared between processes, which never remain after these have ended.
 
-The memory has no name: it goes when the last process that has it ends, however that comes about.
-The signals are semaphores that lie in such memory.
+The memory has no name: the system frees it when the last process that holds it ends, for whatever
+reason. The signals are semaphores in such memory.
 """
 
 import contextlib
@@ -24,18 +24,18 @@ from tpsrl.runtime import machine
 
 ArrayLayout = Mapping[str, tuple[tuple[int, ...], Any]]  # name -> shape, dtype
 
-_LINE = 64  # bytes: arrays begin on a cache line of their own, and every semaphore has one
+_LINE = 64  # bytes: every array begins on its own cache line, and every semaphore has one
 _NO_SEMAPHORES = "processes: workers need semaphores in shared memory, which this system has not"
 
 
 class SharedArrays:
-    """Named numpy arrays, zero at first, in one piece of anonymous shared memory.
+    """Named numpy arrays, zero at first, in one block of anonymous shared memory.
 
-    `send` hands it to another process over a pipe, which maps the same memory by `receive`. An
-    array must not be used after `close`.
+    `send` passes the memory over a pipe to another process, which maps it by `receive`. An array
+    must not be used after `close`.
 
     Raises:
-        RunError: there is not so much memory.
+        RunError: the machine has too little memory.
     """
 
     def __init__(self, layout: ArrayLayout, descriptor: int | None = None) -> None:
@@ -51,33 +51,33 @@ class SharedArrays:
         }
 
     def __getitem__(self, name: str) -> np.ndarray:
-        """The array itself, not a copy."""
+        """Returns the array itself, not a copy."""
         return self._arrays[name]
 
     def send(self, pipe: MessagePipe) -> None:
-        """Hands the memory to the process at the other end, which is about to `receive`."""
+        """Sends the memory to the process at the other end, which must call `receive`."""
         pipe.send(self.layout)
         pipe.send_descriptor(self._file)
 
     @staticmethod
     def receive(pipe: MessagePipe) -> "SharedArrays":
-        """The memory that the other end of the pipe sends."""
+        """Maps the memory that the other end of the pipe sends."""
         layout = pipe.recv()
         return SharedArrays(layout, pipe.recv_descriptor())
 
     def close(self) -> None:
-        """Gives this process's share back; safe to call twice."""
+        """Releases this process's reference; safe to call twice."""
         self._arrays = {}
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
-        # Where someone still has an array, the memory goes with the last of them.
+        # While arrays are still referenced, the memory is freed with the last of them.
         with contextlib.suppress(BufferError):
             self._map.close()
 
 
 def _places(layout: Mapping[str, tuple[tuple[int, ...], np.dtype]]) -> tuple[dict[str, int], int]:
-    """Where each array begins, and the size of all, in bytes."""
+    """Returns the offset of each array, and the size of all, in bytes."""
     places, end = {}, 0
     for name, (shape, kind) in layout.items():
         places[name] = end
@@ -86,14 +86,14 @@ def _places(layout: Mapping[str, tuple[tuple[int, ...], np.dtype]]) -> tuple[dic
 
 
 def _allocate(size: int) -> int:
-    """A file of so many bytes that lies in memory and has no name."""
+    """Returns the descriptor of a file of `size` bytes without name, in memory where supported."""
     if size / 2**30 > machine.memory_gib():
         raise RunError(
             f"shared memory: {size / 2**30:,.1f} GiB are needed, this machine has "
             f"{machine.memory_gib():.1f}"
         )
     if hasattr(os, "memfd_create"):
-        # Unlike a file in /dev/shm it is not bound by that folder's size, 64 MB in a container.
+        # Unlike a file in /dev/shm, it is not limited to that folder's size, 64 MB in a container.
         file = os.memfd_create("tpsrl", os.MFD_CLOEXEC)
     else:
         with tempfile.TemporaryFile() as unlinked:
@@ -103,45 +103,46 @@ def _allocate(size: int) -> int:
 
 
 class Signals:
-    """Counting semaphores in shared memory, one a channel, all zero at first.
+    """Counting semaphores in shared memory, one per channel, all zero at first.
 
-    A channel counts what was sent and not yet received. On Linux these are glibc's semaphores, that
-    is futexes: sending takes no system call unless the receiver sleeps, and then one, which wakes
-    it; receiving takes none if something was sent already, and else one for each time it sleeps.
+    A channel counts the signals sent and not yet received. On Linux these are glibc's semaphores,
+    based on futexes: sending takes no system call unless the receiver sleeps, and then one, which
+    wakes it. Receiving takes no system call if a signal was already sent, and otherwise one for
+    each sleep.
 
     Raises:
         RunError: this system has no such semaphores.
     """
 
     def __init__(self, memory: np.ndarray) -> None:
-        """Channels over `memory` (channels, 64) uint8 of a `SharedArrays`."""
+        """Places channels in `memory` (channels, 64) uint8 of a `SharedArrays`."""
         self._memory = memory
         self._at = [memory[channel].ctypes.data for channel in range(len(memory))]
 
     @staticmethod
     def layout(channels: int) -> tuple[tuple[int, ...], Any]:
-        """What a `SharedArrays` needs to hold so many."""
+        """Returns the shape and type of the memory of `channels` channels."""
         return (channels, _LINE), np.uint8
 
     def begin(self) -> None:
-        """Makes the semaphores; once, by the process that made the memory."""
+        """Initialises the semaphores; called once, by the process that made the memory."""
         for place in self._at:
             if _libc().sem_init(place, 1, 0) != 0:
                 reason = os.strerror(ctypes.get_errno())
                 raise RunError(f"{_NO_SEMAPHORES} ({reason})")
 
     def send(self, channel: int) -> None:
-        """Counts one up."""
+        """Increments the counter of a channel."""
         if _libc().sem_post(self._at[channel]) != 0:
             raise OSError(ctypes.get_errno(), "sem_post")
 
     def drain(self, channel: int) -> None:
-        """Counts down to zero, without a system call."""
+        """Sets the counter of a channel to zero, without a system call."""
         while _libc().sem_trywait(self._at[channel]) == 0:
             pass
 
     def receive(self, channel: int, timeout_s: float) -> bool:
-        """Counts one down, sleeping until there is one; False after a timeout or an interrupt."""
+        """Decrements a counter, sleeping while it is zero; False after timeout or interrupt."""
         libc, place = _libc(), self._at[channel]
         if libc.sem_trywait(place) == 0:
             return True
@@ -155,14 +156,14 @@ class Signals:
 
 
 class _Time(ctypes.Structure):
-    """C's timespec."""
+    """The struct `timespec` of C."""
 
     _fields_ = [("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long)]
 
 
 @functools.cache
 def _libc() -> Any:
-    """The C library, whose calls let other threads of Python run."""
+    """Loads the C library, whose calls release Python's global interpreter lock."""
     libc = ctypes.CDLL(None, use_errno=True)
     place = ctypes.c_void_p
     try:

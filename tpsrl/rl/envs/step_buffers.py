@@ -1,4 +1,4 @@
-"""What came of steps, until it is received; the arrays may be shared by processes."""
+"""Buffers of step results until they are received; processes may share the arrays."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -12,31 +12,31 @@ from tpsrl.rl.envs.shared import ArrayLayout
 from tpsrl.rl.envs.vec_env import EnvSpec, EpisodeStats, Json, Observation, StepBatch
 from tpsrl.runtime import records
 
-# Of an environment: may be sent an action, stepping, with a step that was not received yet, and
-# without a process for the time being.
+# States of an environment: may be sent an action, is stepping, has a step that was not received
+# yet, and currently has no process.
 IDLE, STEPPING, READY, LAUNCHING = range(4)
 
-_PLAIN = ("state", "reward", "terminated", "truncated", "ready_at")  # what a snapshot holds
+_PLAIN = ("state", "reward", "terminated", "truncated", "ready_at")  # always in a snapshot
 
 
 class NamedArrays(Protocol):
     """Arrays by name."""
 
     def __getitem__(self, name: str, /) -> np.ndarray:
-        """One of them."""
+        """Returns one array."""
         ...
 
 
 class StepBuffers:
-    """The arrays of n environments, by environment.
+    """Arrays of n environments, one row each.
 
-    `observation` (n, ...) by name is what each shows now. `ready_at` (n,) orders the steps that
-    are ready in time, `took_s` (n,) is how long each was, with the others of its process and with
-    resets.
+    `observation` (n, ...) by name holds the current observations. `ready_at` (n,) orders the ready
+    steps in time. `took_s` (n,) is the duration of the last step, including resets and the other
+    environments of the same process.
     """
 
     def __init__(self, spec: EnvSpec, arrays: NamedArrays) -> None:
-        """Over `arrays` of the `layout`."""
+        """Wraps `arrays` of the `layout`."""
         self.actions, self.state = arrays["actions"], arrays["state"]
         self.reward, self.took_s = arrays["reward"], arrays["took_s"]
         self.terminated, self.truncated = arrays["terminated"], arrays["truncated"]
@@ -46,7 +46,7 @@ class StepBuffers:
 
     @staticmethod
     def layout(spec: EnvSpec, num_envs: int) -> ArrayLayout:
-        """What the arrays are."""
+        """Returns the shapes and types of the arrays."""
         n = num_envs
         layout: dict[str, Any] = {
             "state": ((n,), np.uint8),
@@ -64,17 +64,17 @@ class StepBuffers:
 
     @staticmethod
     def blank(spec: EnvSpec, num_envs: int) -> "StepBuffers":
-        """Arrays of this process alone."""
+        """Makes buffers in the memory of this process."""
         layout = StepBuffers.layout(spec, num_envs)
         return StepBuffers(spec, {name: np.zeros(shape, t) for name, (shape, t) in layout.items()})
 
     def show(self, rows: Any, observation: Observation) -> None:
-        """What environments show, without a step."""
+        """Writes observations without a step."""
         for name, values in observation.items():
             self.observation[name][rows] = values
 
     def put(self, envs: np.ndarray, done: StepBatch) -> None:
-        """What came of the steps of environments (m,); their state is the caller's business."""
+        """Writes the results of environments (m,); the caller sets their state."""
         rows = _rows(envs)
         self.show(rows, done.observation)
         self.reward[rows] = done.reward
@@ -85,7 +85,7 @@ class StepBuffers:
                 self.final[name][cut] = values
 
     def take(self, envs: np.ndarray) -> StepBatch:
-        """What came of the steps of environments (m,), without their episodes; copies."""
+        """Returns copies of the results of environments (m,), without their episodes."""
         truncated = self.truncated[envs]
         final = None
         if truncated.any():
@@ -95,26 +95,26 @@ class StepBuffers:
         return StepBatch(shown, self.reward[envs], self.terminated[envs], truncated, final)
 
     def ready(self) -> np.ndarray:
-        """Environments (m,) whose step was not received yet, the longest ready first."""
+        """Returns environments (m,) whose step was not received yet, longest ready first."""
         envs = np.flatnonzero(self.state == READY)
         return envs[np.argsort(self.ready_at[envs], kind="stable")]
 
     def idle(self) -> np.ndarray:
-        """Environments (m,) that may be sent an action, the longest idle first."""
+        """Returns environments (m,) that may be sent an action, longest idle first."""
         envs = np.flatnonzero(self.state == IDLE)
         return envs[np.argsort(self.ready_at[envs], kind="stable")]
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """What a snapshot needs beside the environments."""
+        """Returns the arrays that a snapshot needs beside the environments."""
         arrays = {name: getattr(self, name).copy() for name in _PLAIN}
         cut = (self.state != IDLE) & self.truncated
         return arrays | {f"final.{name}": values[cut] for name, values in self.final.items()}
 
     def load(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Puts back what `to_arrays` gave.
+        """Restores the arrays of `to_arrays`.
 
         Raises:
-            UserError: it is of other environments.
+            UserError: the arrays are of other environments.
         """
         try:
             if not np.isin(arrays["state"], (IDLE, STEPPING, READY)).all():
@@ -129,18 +129,18 @@ class StepBuffers:
 
 
 def check_finite(names: Sequence[int], starts: Sequence[int], fields: Observation) -> None:
-    """Refuses values (m, ...) of environments that are not finite: a policy would be lost for good.
+    """Checks that values (m, ...) of environments are finite; others would ruin the policy.
 
     Args:
-        names: of the environments (m,)
+        names: numbers of the environments (m,)
         starts: numbers of the start states of their episodes (m,)
-        fields: by name
+        fields: values by name
 
     Raises:
-        RunError: names the first environment and field.
+        RunError: a value is not finite; names the first environment and field.
     """
     for name, values in fields.items():
-        # A sum is finite only if all that it is made of is, and costs less than asking each.
+        # A finite sum has only finite summands, and costs less than checking each of them.
         if np.isfinite(values.sum()):
             continue
         wrong = ~np.isfinite(values).reshape(len(values), -1).all(axis=1)
@@ -149,21 +149,21 @@ def check_finite(names: Sequence[int], starts: Sequence[int], fields: Observatio
 
 
 def episodes_to_json(episodes: Sequence[EpisodeStats]) -> list[Json]:
-    """JSON types."""
+    """Converts episodes to JSON types."""
     return [dataclasses.asdict(episode) for episode in episodes]
 
 
 def episodes_from_json(note: Any) -> list[EpisodeStats]:
-    """The episodes of `episodes_to_json`.
+    """Converts the result of `episodes_to_json` back to episodes.
 
     Raises:
-        UserError: they are none.
+        UserError: the note does not hold episodes.
     """
     return records.decode(note, list[EpisodeStats], "snapshot: episodes")
 
 
 def _rows(envs: np.ndarray) -> Any:
-    """A slice where environments are neighbours, which copies faster."""
+    """Returns a slice if the environments are consecutive, which copies faster."""
     if len(envs) and envs[-1] - envs[0] + 1 == len(envs) and (np.diff(envs) == 1).all():
         return slice(int(envs[0]), int(envs[-1]) + 1)
     return envs

@@ -1,11 +1,11 @@
-"""Adding up time."""
+"""Stopwatch for code blocks."""
 
 import time
 from types import TracebackType
 
 
 class Stopwatch:
-    """Adds up the seconds that are spent inside `with`."""
+    """Adds up the seconds spent inside `with` blocks."""
 
     def __init__(self) -> None:
         self.seconds = 0.0

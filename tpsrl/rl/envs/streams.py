@@ -1,7 +1,7 @@
-"""Random generators that have nothing in common, though all are made from one seed.
+"""Independent random generators from one seed.
 
-Numpy pads what a generator is seeded by with zeros: (seed, 3) and (seed, 3, 0) are one stream, and
-whoever else counts something from 0 draws from it too. So every use has a tag of its own here.
+Numpy pads the seed of a generator with zeros: (seed, 3) and (seed, 3, 0) give the same stream, and
+so may two uses that both count from 0. Every use therefore has its own tag here.
 """
 
 import enum
@@ -10,7 +10,7 @@ import numpy as np
 
 
 class Stream(enum.IntEnum):
-    """What is drawn; the values are part of what a seed gives."""
+    """Use of a random generator. The values determine the results of a seed."""
 
     STARTS = 1  # of an environment's episodes
     NOISE = 2  # of an environment's actions
@@ -19,5 +19,5 @@ class Stream(enum.IntEnum):
 
 
 def generator(stream: Stream, seed: int, *numbers: int) -> np.random.Generator:
-    """The generator of a use, for a seed and the numbers of what it is for."""
+    """Returns the generator of a use, for a seed and numbers such as that of the environment."""
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(stream, *numbers)))

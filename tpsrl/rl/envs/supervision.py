@@ -1,4 +1,4 @@
-"""What becomes of workers that die, hang or report an error, and of the starts they failed at."""
+"""Supervision of workers that die, hang or report an error, and of the start states involved."""
 
 import collections
 import dataclasses
@@ -18,11 +18,11 @@ from tpsrl.rl.envs.worker_processes import Worker
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class FaultTolerance:
-    """What is done about workers that fail.
+    """Handling of worker failures.
 
-    One that has been at a step or a command for `hang_s` seconds, or launching for `launch_s`, is
-    ended. More than `max_failures` failures within `window_s` seconds end everything. A start state
-    during whose episode `quarantine_after` workers failed is not drawn again.
+    A worker is ended after `hang_s` seconds at a step or a command, or `launch_s` at its launch;
+    after `warn_s` it is reported. More than `max_failures` failures within `window_s` seconds end
+    the run. A start state is excluded after `quarantine_after` workers failed during its episodes.
     """
 
     hang_s: float = 120.0
@@ -39,14 +39,14 @@ _WATCH_ONLY = FaultTolerance()
 class Supervisor:
     """Watches workers and replaces those that fail.
 
-    `launching` is how many environments are without a process, as of the last look of the pool;
-    `sent_at` (num_envs,) is when each was sent its last action, by `time.monotonic`; `failures`
-    are those that the pool came upon elsewhere, for the next look.
+    `launching` is the number of environments without a process at the last poll of the pool;
+    `sent_at` (num_envs,) is when each environment was sent its last action, by `time.monotonic`;
+    `failures` were found by the pool elsewhere, and are handled by the next `supervise`.
 
     Args:
         group: the workers
-        tolerance: of those that fail; None: their failure is raised
-        say: is told what goes wrong and who waits for whom
+        tolerance: handling of failures; None: failures are raised
+        say: receives messages about failures and slow workers
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Supervisor:
         self._checked_at = self._warned_at = 0.0
 
     def supervise(self) -> None:
-        """Replaces workers that failed; now and then it checks whether all live and none hangs.
+        """Replaces workers that failed; at intervals, checks that all live and none hangs.
 
         Raises:
             RunError: a failure that is not tolerated.
@@ -83,10 +83,10 @@ class Supervisor:
         self._watch(now)
 
     def fail(self, failure: WorkerFailed) -> None:
-        """Raises a failure, or replaces the worker and notes what was lost with it.
+        """Raises a failure, or replaces the worker and records what was lost with it.
 
         Raises:
-            RunError: too many have failed, or none may.
+            RunError: there were too many failures, or none is tolerated.
         """
         worker, cause = failure.worker, str(failure)
         if self._group.workers[worker.number] is not worker:
@@ -105,12 +105,12 @@ class Supervisor:
         self.launching += len(envs)
 
     def quarantined(self) -> np.ndarray:
-        """Starts that are not drawn any more (k,)."""
+        """Returns the excluded start states (k,)."""
         shared = self._group.array("quarantined")
         return shared[1 : 1 + shared[0]]
 
     def quarantine(self, starts: list[int]) -> None:
-        """Has workers draw these starts no more, from their next step on."""
+        """Excludes start states from draws; workers apply this from their next step on."""
         shared, known = self._group.array("quarantined"), self.quarantined()
         new = [start for start in starts if start not in known]
         taken = new[: MAX_QUARANTINED - len(known)]
@@ -120,7 +120,7 @@ class Supervisor:
             self._say(f"quarantine is full: start {some(new[len(taken) :])} is drawn on")
 
     def to_json(self) -> Json:
-        """What the workers have been through, as JSON types by the names in `pool.SUPERVISED`."""
+        """Returns the history of the workers as JSON types, by the names in `pool.SUPERVISED`."""
         restarts = np.zeros(len(self._group.owner), int)
         for worker in self._group.workers:
             restarts[worker.envs] = worker.restarts
@@ -131,10 +131,10 @@ class Supervisor:
         }
 
     def load(self, note: Json) -> None:
-        """Goes on from what other workers have been through; what is missing is nothing.
+        """Continues from the history of other workers; missing entries count as empty.
 
         Raises:
-            UserError: that cannot be read.
+            UserError: the history is damaged.
         """
         try:
             self.quarantine([int(start) for start in note.get("quarantine", ())])
@@ -147,7 +147,7 @@ class Supervisor:
             raise UserError(f"snapshot: its supervision is damaged ({error!r})") from None
 
     def _attach_new(self) -> None:
-        """Hands the shared memory to new workers that have made their environments."""
+        """Sends the shared memory to new workers that have made their environments."""
         for worker in list(self._group.workers):
             try:
                 self._group.attach(worker)
@@ -155,7 +155,7 @@ class Supervisor:
                 self.fail(failure)
 
     def _read_errors(self) -> None:
-        """Reads the errors that wait in pipes, and the episodes before them."""
+        """Reads the errors in pipes, and the episodes before them."""
         for number in np.flatnonzero(self._group.array("error_pending")).tolist():
             worker = self._group.workers[number]
             try:
@@ -165,7 +165,7 @@ class Supervisor:
                 self.fail(failure)
 
     def _watch(self, now: float) -> None:
-        """Says who is waited for for long, and ends who hangs."""
+        """Reports slow workers, and ends those that hang."""
         tolerance = self._tolerance or _WATCH_ONLY
         for worker in list(self._group.workers):
             since, envs, what = self._busy_with(worker)
@@ -179,7 +179,10 @@ class Supervisor:
                 self._say(f"waiting for {worker.name}, {spent:.0f} s at {what} ({where})")
 
     def _busy_with(self, worker: Worker) -> tuple[float, np.ndarray, str]:
-        """Since when a worker has been at what with whom; never if it has nothing to do."""
+        """Returns the time since which a worker is busy, its environments, and its activity.
+
+        The time is infinite for an idle worker.
+        """
         state = self._group.buffers.state[worker.envs]
         if (state == LAUNCHING).any():
             since = worker.attached_at if worker.attached else worker.launched_at
@@ -200,7 +203,7 @@ class Supervisor:
             )
 
     def _suspect(self, tolerance: FaultTolerance, starts: list[int]) -> None:
-        """Counts a failure against the starts of episodes that were at a step."""
+        """Counts a failure for the start states of episodes that were at a step."""
         self._failures_of_start.update(starts)
         new = [
             start

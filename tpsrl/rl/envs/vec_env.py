@@ -1,4 +1,4 @@
-"""What learner and collectors know of environments."""
+"""Interface of environments for learner and collectors."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -7,27 +7,28 @@ from typing import Any, Protocol
 import numpy as np
 
 Observation = dict[str, np.ndarray]
-MAP = "map"  # of observations: what was seen around the base, (2, height, width)
+MAP = "map"  # observation: map of what was seen around the base, (2, height, width)
 Json = dict[str, Any]
 
-# Entry of a snapshot's note: the environment cannot be frozen. Restored, it begins an episode.
+# Entry of a snapshot's note: the state could not be saved, so restoring begins an episode.
 ANEW = "anew"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EnvSpec:
-    """The shapes of an environment's observations, without batch axis, and what an action is.
+    """Shapes of an environment's observations, without batch axis, and properties of its actions.
 
-    "state" (k,) is always there; observations are float32, but for colour and classes, which are
-    uint8 (`tpsrl.rl.envs.pictures`); depth is (height, width) in [0, 1]. Only the parts of an
-    action under `mask` (A,) have an effect. `initial_mean` (A,) is the action around which a new
-    policy begins to try, zero where it is not given, and `initial_std` (A,) how widely, 0 for the
-    policy's own `PolicySettings.initial_std`: a stop that ends the episode half of the time would
-    leave nothing to learn from. `rays` are the first column of "state", and the one behind the
-    last, that hold distances in metres; `far` is how many metres off a 1 of depth is. `start_parts`
-    are the parts that start states are drawn from, by name, and how many groups each has that can
-    be weighted (`VecEnv.weigh`). Of the parts `switches` of an action only the sign has an effect.
-    `classes` is how many classes pictures of these tell apart.
+    Observation "state" (k,) is always there. Observations are float32, except for colour and
+    classes, which are uint8 (`tpsrl.rl.envs.pictures`); depth is (height, width) in [0, 1]. Only
+    the parts of an action under `mask` (A,) have an effect. A new policy explores around the action
+    `initial_mean` (A,), empty for zero, with standard deviation `initial_std` (A,), where 0 means
+    the policy's own `PolicySettings.initial_std`. Both are per part because of parts such as the
+    stop: if it ended the episode half of the time, there would be nothing to learn from. `rays` are
+    the first column of "state" that holds distances in metres, and the one behind the last; `far`
+    is the distance in metres at which depth is 1. `start_parts` are the parts from which start
+    states are drawn, by name, with the number of groups in each that can be weighted
+    (`VecEnv.weigh`). Of the parts `switches` of an action only the sign has an effect. `classes` is
+    the number of classes in class pictures.
     """
 
     observations: dict[str, tuple[int, ...]]
@@ -42,22 +43,22 @@ class EnvSpec:
 
     @property
     def start_groups(self) -> int:
-        """Groups of start states, of all parts; 0 where starts cannot be weighted."""
+        """Number of groups of start states over all parts; 0 if starts cannot be weighted."""
         return sum(count for _, count in self.start_parts)
 
     @property
     def action_size(self) -> int:
-        """Length A of an action, whatever is masked."""
+        """Length A of an action, masked parts included."""
         return len(self.mask)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EpisodeStats:
-    """What is kept of a finished episode.
+    """Statistics of a finished episode.
 
-    `env` is the environment's number in the whole; `terms` are the sums of the reward's terms,
-    `ended_by` is "success", "timeout" or the name of a failure, `start_index` the number of the
-    start state that it was drawn from, `start_group` the group of that.
+    `env` is the environment's number among all, `terms` are the sums of the reward terms, and
+    `ended_by` is "success", "timeout" or the name of a failure. `start_index` is the number of the
+    episode's start state, `start_group` the group of that start state.
     """
 
     env: int
@@ -72,11 +73,12 @@ class EpisodeStats:
 
 @dataclasses.dataclass(slots=True)
 class StepBatch:
-    """What came of a step of m environments.
+    """Results of a step of m environments.
 
-    `observation` is what each environment shows now: where its episode is over (`terminated` or
-    `truncated`), the first of the next. `final` has, for the rows under `truncated` and in their
-    order, what was to be seen at the end, from which the rest of the return is estimated.
+    `observation` is the current observation of each environment: if its episode is over
+    (`terminated` or `truncated`), the first one of the next episode. `final` has, for the rows
+    under `truncated` and in their order, the last observation of the episode, from which the rest
+    of the return is estimated.
     """
 
     observation: Observation
@@ -90,8 +92,8 @@ class StepBatch:
 class VecEnv(Protocol):
     """Environments of one process, any subset of which is stepped in one call.
 
-    An environment is named by its number in this process. It draws its episodes from a random
-    generator of its own, so what it goes through does not depend on the others.
+    An environment is identified by its number in this process. Each has its own random generator
+    for its episodes, so they do not depend on the other environments.
     """
 
     num_envs: int
@@ -99,52 +101,52 @@ class VecEnv(Protocol):
 
     @property
     def seconds(self) -> dict[str, float]:
-        """What of the time in `reset` and `step` so far went into "rendering" and "resets".
+        """Seconds of all `reset` and `step` calls so far spent on "rendering" and on "resets".
 
         The rest counts as simulation.
         """
         ...
 
     def reset(self, env_ids: Sequence[int]) -> Observation:
-        """Begins a new episode in each; the first observations."""
+        """Begins a new episode in each environment; returns the first observations."""
         ...
 
     def step(self, env_ids: Sequence[int], actions: np.ndarray) -> StepBatch:
-        """One step under actions (m, A); an episode that is over is followed by the next."""
+        """Steps environments under actions (m, A); a finished episode is followed by the next."""
         ...
 
     def observe(self, env_ids: Sequence[int]) -> Observation:
-        """What environments show now, the same as was shown last."""
+        """Returns the current observations of environments, the same as were returned last."""
         ...
 
     def start_index(self, env_id: int) -> int:
-        """The number of the start state of the present episode, see `EpisodeStats.start_index`."""
+        """Returns the number of the current start state, see `EpisodeStats.start_index`."""
         ...
 
     def reseed(self, restarts: int) -> None:
-        """Seeds the generators anew, before anything is drawn.
+        """Reseeds the random generators; called before anything is drawn.
 
-        The environments take the place of others that were lost with their process, which was
-        restarted so many times, and are not to run into the same.
+        The environments replace others that were lost with their process, which has been restarted
+        `restarts` times, and should not run into the same failure.
         """
         ...
 
     def avoid(self, starts: Sequence[int]) -> None:
-        """From now on these start states are not drawn any more."""
+        """Excludes start states from all further draws."""
         ...
 
     def weigh(self, weights: np.ndarray) -> None:
-        """From now on start states are drawn by the weights (EnvSpec.start_groups,) of groups."""
+        """Sets the weights (EnvSpec.start_groups,) by which groups of start states are drawn."""
         ...
 
     def snapshot(self, env_id: int) -> tuple[dict[str, np.ndarray], Json]:
-        """An environment with its episode and random generator, frozen: arrays, and JSON types."""
+        """Returns an environment's state with episode and random generator: arrays, JSON types."""
         ...
 
     def restore(self, env_id: int, arrays: dict[str, np.ndarray], note: Json) -> None:
-        """Puts an environment exactly into a frozen state, which may be of another process.
+        """Restores an environment exactly from a snapshot, which may be of another process.
 
-        With a note that says `ANEW` it begins an episode instead.
+        If the note contains `ANEW`, the environment begins an episode instead.
 
         Raises:
             UserError: the snapshot does not fit.
@@ -152,13 +154,13 @@ class VecEnv(Protocol):
         ...
 
     def close(self) -> None:
-        """Frees what the environments hold."""
+        """Frees the resources of the environments."""
         ...
 
 
 class VecEnvFactory(Protocol):
-    """Makes the environments of a worker; is sent to the worker's process, so it can be pickled."""
+    """Makes the environments of a worker; must be picklable to be sent to the worker's process."""
 
     def __call__(self, env_ids: Sequence[int]) -> VecEnv:
-        """Environments for these numbers of the whole, which seed their random generators."""
+        """Makes the environments of these numbers among all, which seed their generators."""
         ...

@@ -1,4 +1,4 @@
-"""An environment worker process, from the inside; `tpsrl.rl.envs.worker_group` launches it."""
+"""Main function of environment worker processes; `tpsrl.rl.envs.worker_group` launches them."""
 
 import contextlib
 import os
@@ -20,10 +20,10 @@ from tpsrl.rl.envs.stopwatch import Stopwatch
 from tpsrl.rl.envs.vec_env import Observation, VecEnv, VecEnvFactory
 from tpsrl.runtime import processes
 
-MAIN_CHANNEL = 0  # on which workers signal; worker i is signalled on channel i + 1
-CHECK_EVERY_S = 1.0  # a wait is interrupted so often to see whether the others live
+MAIN_CHANNEL = 0  # channel of signals to the main process; worker i receives on channel i + 1
+CHECK_EVERY_S = 1.0  # interval at which a wait checks whether the other processes live
 MAX_QUARANTINED = 255  # start states
-# The main process decides what these mean, and may need its workers for a last checkpoint.
+# Only the main process acts on these signals; it may need its workers for a last checkpoint.
 _LEFT_TO_MAIN = ("SIGINT", "SIGTERM", "SIGUSR1")
 
 
@@ -35,17 +35,17 @@ def work(
     pipe: MessagePipe,
     environment: dict[str, str],
 ) -> None:
-    """All that a worker process does.
+    """Runs a worker process.
 
     Args:
-        factory: of its environments, pickled: what it is made of may be registered by modules that
-            the variables of the main process name
-        number: of the worker
-        envs: numbers of its environments in the whole
-        restarts: how many workers had these environments before it
-        pipe: to the main process; over it go the spec, then the shared memory, then commands,
+        factory: pickled factory of its environments; unpickled after `environment` is set, whose
+            variables may name modules that register parts of the factory
+        number: number of the worker
+        envs: numbers of its environments among all
+        restarts: number of earlier workers with these environments
+        pipe: to the main process; carries the spec, then the shared memory, then commands,
             replies to them, episodes, and an error at the end
-        environment: variables of the main process
+        environment: environment variables of the main process
     """
     _attach_to_main(environment)
     outbox = Outbox(pipe)
@@ -70,12 +70,12 @@ def work(
 
 
 def signals_left_to_main() -> list[signal.Signals]:
-    """Those that workers ignore."""
+    """Returns the signals that workers ignore."""
     return [signal.Signals[name] for name in _LEFT_TO_MAIN if name in signal.Signals.__members__]
 
 
 def _error_message(error: BaseException, number: int) -> tuple[str, str]:
-    """An error as a message: its kind, and what the main process has to say."""
+    """Converts an error to a message: its kind, and the text for the main process."""
     if isinstance(error, UserError):
         return ("user error", str(error))
     if isinstance(error, RunError):
@@ -84,17 +84,17 @@ def _error_message(error: BaseException, number: int) -> tuple[str, str]:
 
 
 def _attach_to_main(environment: dict[str, str]) -> None:
-    """Makes this process one that ends with the main process, and leaves signals to it."""
+    """Makes this process end with the main process, and ignore the signals that are left to it."""
     for number in signals_left_to_main():
         signal.signal(number, signal.SIG_IGN)
-    # A fork of the clean process would see the variables of the time when that was started.
+    # A fork has the variables with which the fork server was started, which may be outdated.
     os.environ.clear()
     os.environ.update(environment)
     processes.end_with_parent()
 
 
 class _WorkerLoop:
-    """Steps a worker's environments and carries out commands; writes its rows of shared memory."""
+    """Steps a worker's environments and executes commands; writes its rows of shared memory."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class _WorkerLoop:
         self._weights, self._known_weights = shared["start_weights"], 0.0
 
     def run(self) -> None:
-        """Until the pool is closed."""
+        """Runs until the pool is closed."""
         while not self._closing[0]:
             if not self._signals.receive(self._number + 1, CHECK_EVERY_S):
                 continue
@@ -132,12 +132,12 @@ class _WorkerLoop:
                 self._step(sent)
 
     def report_failure(self) -> None:
-        """Says that an error waits in the pipe."""
+        """Signals to the main process that an error is in the pipe."""
         self._shared["error_pending"][self._number] = True
         self._signals.send(MAIN_CHANNEL)
 
     def _update_starts(self) -> None:
-        """Tells the environments which starts to avoid, and how to weigh them, if that changed."""
+        """Passes changes of excluded start states and of start weights to the environments."""
         if self._weights[0] != self._known_weights:
             self._known_weights = float(self._weights[0])
             self._vec_env.weigh(self._weights[1:].copy())
@@ -147,12 +147,12 @@ class _WorkerLoop:
             self._known_quarantined = count
 
     def _step(self, sent: np.ndarray) -> None:
-        """Steps environments (m,), by their numbers in this worker."""
+        """Steps environments (m,), given by their numbers in this worker."""
         buffers, envs = self._buffers, self._envs[sent]
         before = self._stepping.seconds
         with self._stepping:
             done = self._vec_env.step(sent.tolist(), buffers.actions[envs])
-        # Where an episode ended, its environment is at the next start already.
+        # An environment whose episode ended is already at its next start, unlike this array.
         starts = self._shared["start_index"][envs].tolist()
         check_finite(envs.tolist(), starts, {**done.observation, "reward": done.reward})
         buffers.put(envs, done)
@@ -166,7 +166,7 @@ class _WorkerLoop:
         self._signals.send(MAIN_CHANNEL)
 
     def _execute(self, name: str, given: Any) -> None:
-        """Carries out a command and sends the reply; "begin" has none."""
+        """Executes a command and sends the reply; "begin" has none."""
         reply: Any = None
         try:
             if name in ("reset", "begin"):
@@ -196,7 +196,7 @@ class _WorkerLoop:
         self._publish(np.array(self._all))
 
     def _publish(self, rows: np.ndarray) -> None:
-        """Writes what the main process wants to know of this one when it is dead."""
+        """Writes the values that the main process needs even after this process has died."""
         spent = by_cause(self._stepping.seconds, self._vec_env.seconds)
         self._shared["seconds"][self._number] = [spent[cause] for cause in CAUSES]
         for row in rows.tolist():

@@ -1,4 +1,4 @@
-"""The worker processes of a pool: their shared memory, their pipes, and messages over these."""
+"""The worker processes of a pool: their shared memory, their pipes, and messages over the pipes."""
 
 import atexit
 import contextlib
@@ -21,16 +21,16 @@ from tpsrl.rl.envs.vec_env import EnvSpec, EpisodeStats, VecEnvFactory
 from tpsrl.rl.envs.worker import MAX_QUARANTINED
 from tpsrl.rl.envs.worker_processes import Worker, launch
 
-_PATIENCE_S = 5.0  # for workers to end by themselves
-_FEW = 4  # starts that a message names
+_PATIENCE_S = 5.0  # for workers to end before they are killed
+_FEW = 4  # maximum number of start states in a message
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Limits:
-    """What is borne of workers.
+    """Limits on workers.
 
-    One that sends nothing for `launch_s` seconds at its launch, or for `hang_s` at anything else,
-    has hung. `deaths` workers may die before all have begun, and are launched again.
+    A worker has hung if it sends nothing for `launch_s` seconds at its launch, or for `hang_s` at
+    anything else. Up to `deaths` workers that die before all have begun are launched again.
     """
 
     launch_s: float = math.inf
@@ -50,25 +50,26 @@ class WorkerFailed(EnvsFailed):
 
 
 class WorkerDied(WorkerFailed):
-    """A worker is no more, and said nothing of an error."""
+    """A worker's process ended without reporting an error."""
 
 
 class WorkerGroup:
     """Workers with a block of the environments each. Every worker ends when this process does.
 
-    `buffers` are the environments' in shared memory, `owner` (num_envs,) is the worker of each, and
-    `episodes` are those that the workers have told of and nobody has taken from the list yet.
+    `buffers` are the environments' step buffers in shared memory, `owner` (num_envs,) is the worker
+    of each environment, and `episodes` are the records received from workers that nothing has
+    removed from the list yet.
 
     Args:
-        factory: of the environments
-        num_envs: how many
-        processes: how many workers have them
-        limits: of what is borne of them
-        say: is told who died before all had begun
+        factory: makes the environments
+        num_envs: number of environments
+        processes: number of workers
+        limits: limits on workers
+        say: receives messages about workers that died before all had begun
 
     Raises:
-        UserError: `processes` is out of range, or one that the factory raised.
-        RunError: a worker failed, died or hung, with the cause.
+        UserError: `processes` is out of range, or the factory raised this error.
+        RunError: a worker failed, died or hung; gives the cause.
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class WorkerGroup:
             raise
 
     def _await_launch(self, number: int, deaths: int) -> int:
-        """Waits until a worker has made its environments; how many have died by then."""
+        """Waits until a worker has made its environments; returns the number of deaths so far."""
         while True:
             worker = self.workers[number]
             try:
@@ -116,11 +117,11 @@ class WorkerGroup:
                     raise
                 self._say(f"{failure} while it started; it is replaced")
                 worker.reap()
-                # Nothing has begun yet, so this is the same worker and not its successor.
+                # Nothing has begun yet, so the new process does not count as a restart.
                 self.workers[number] = launch(self._factory, number, worker.envs)
 
     def _share(self, num_envs: int) -> None:
-        """Makes the shared memory and hands it to the workers."""
+        """Makes the shared memory and sends it to the workers."""
         shared = SharedArrays(_layout(self.spec, num_envs, len(self.workers)))
         shared["start_index"][:] = NO_START
         self.signals = Signals(shared["signals"])
@@ -132,7 +133,7 @@ class WorkerGroup:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is shared memory."""
+        """Whether the shared memory exists."""
         return self._shared is not None
 
     @property
@@ -147,7 +148,7 @@ class WorkerGroup:
         return self._buffers
 
     def array(self, name: str) -> np.ndarray:
-        """One of the shared arrays, by the names in `_layout`.
+        """Returns a shared array by its name in `_layout`.
 
         Raises:
             RunError: the workers were closed.
@@ -159,17 +160,17 @@ class WorkerGroup:
     # -- messages ------------------------------------------------------------------------------
 
     def read(self, worker: Worker, at: str, limit_s: float, since: float | None = None) -> Any:
-        """The next message of a worker, which may yet be about to send it.
+        """Returns the next message of a worker, waiting for it.
 
         Args:
-            worker: who is to send it
-            at: what the worker is at, for the message if it hangs
-            limit_s: after so long it has hung, unless a part of the message has come
-            since: when the worker began with it, by `time.monotonic`; None: now
+            worker: sender of the message
+            at: the worker's activity, for the message if it hangs
+            limit_s: seconds without data after which the worker has hung
+            since: when the worker began the activity, by `time.monotonic`; None: now
 
         Raises:
-            UserError: the message is one.
-            WorkerFailed: the message is an error, or the worker died or hung.
+            UserError: reported by the worker.
+            WorkerFailed: the worker reported another error, died or hung.
         """
         pipe = worker.pipe
         until = limit_s + (time.monotonic() if since is None else since)
@@ -182,7 +183,7 @@ class WorkerGroup:
                     raise self.hung(worker, at, limit_s)
                 if pipe.fileno() not in come:
                     raise EOFError
-                until = time.monotonic() + limit_s  # the rest of it has as much time
+                until = time.monotonic() + limit_s  # the rest of the message has the same limit
             kind, value = pipe.recv()
         if kind == "user error":
             raise UserError(value)
@@ -196,12 +197,12 @@ class WorkerGroup:
         return value
 
     def read_episodes(self, worker: Worker) -> None:
-        """Reads a message about episodes, which is to come next."""
+        """Reads the next message, which must be about episodes."""
         self.episodes += self.read(worker, "an episode's record", self._limits.hang_s)
         worker.messages += 1
 
     def fetch_episodes(self, envs: np.ndarray) -> list[WorkerFailed]:
-        """Reads what the workers of these environments sent about episodes; those that cannot."""
+        """Reads the records of episodes sent by the workers of environments; returns failures."""
         sent, failures = self.array("messages"), []
         for number in np.unique(self.owner[envs]):
             worker = self.workers[number]
@@ -226,17 +227,17 @@ class WorkerGroup:
     def command(
         self, name: str, arguments: Sequence[Any] | None = None
     ) -> tuple[list[Any], list[WorkerFailed]]:
-        """Has every worker do something beside its steps.
+        """Sends a command to every worker and collects the replies.
 
         Args:
-            name: what, see `tpsrl.rl.envs.worker`
-            arguments: of each worker
+            name: the command, see `tpsrl.rl.envs.worker`
+            arguments: one for each worker
 
         Returns:
-            The replies, in the order of workers, and who failed instead of replying.
+            The replies, in the order of workers, and the failures of workers that did not reply.
 
         Raises:
-            UserError: of a worker.
+            UserError: reported by a worker.
         """
         sent: list[tuple[Worker, float]] = []
         replies: list[Any] = []
@@ -249,7 +250,7 @@ class WorkerGroup:
                 sent.append((worker, time.monotonic()))
             except WorkerFailed as failure:
                 failures.append(failure)
-        for worker, since in sent:  # nobody's reply must stay in its pipe
+        for worker, since in sent:  # no reply must remain in its pipe
             try:
                 replies.append(self._reply(worker, name, since))
             except UserError as error:
@@ -261,7 +262,7 @@ class WorkerGroup:
         return replies, failures
 
     def _reply(self, worker: Worker, command: str, since: float) -> Any:
-        """A worker's reply to a command; what it says of episodes before is kept."""
+        """Returns a worker's reply to a command; keeps the episodes sent before it."""
         while True:
             sent = self.array("messages")[worker.number]
             value = self.read(worker, command, self._limits.hang_s, since)
@@ -273,20 +274,20 @@ class WorkerGroup:
     def hung(
         self, worker: Worker, at: str, seconds: float, envs: np.ndarray | None = None
     ) -> WorkerFailed:
-        """Ends a worker that was at something, with some environments, for so long."""
+        """Kills a worker that was at an activity for `seconds`; returns the failure."""
         worker.process.kill()
         where = self.starts_of(worker.envs if envs is None else envs)
         return WorkerFailed(worker, f"{worker.name} hung: {seconds:.0f} s at {at} ({where})")
 
     def starts_of(self, envs: np.ndarray) -> str:
-        """The starts that environments are in, for messages."""
+        """Describes the current start states of environments, for messages."""
         known = np.full(1, NO_START) if self._shared is None else self.array("start_index")[envs]
         starts = np.unique(known[known != NO_START])
         return f"start {some(starts)}" if len(starts) else "before the first start"
 
     @contextlib.contextmanager
     def _dead_if_broken(self, worker: Worker) -> Iterator[None]:
-        """Turns a broken pipe into the news that a worker died."""
+        """Converts the error of a broken pipe to `WorkerDied`."""
         try:
             yield
         except (EOFError, ConnectionError):
@@ -300,7 +301,7 @@ class WorkerGroup:
     # -- processes -----------------------------------------------------------------------------
 
     def replace(self, worker: Worker) -> None:
-        """Ends a worker and launches another for its environments; `attach` is to come."""
+        """Ends a worker and launches another for its environments, to be completed by `attach`."""
         worker.process.kill()
         worker.process.join()
         worker.reap()
@@ -315,10 +316,10 @@ class WorkerGroup:
         self.workers[number] = new
 
     def attach(self, worker: Worker) -> None:
-        """Hands the shared memory to a new worker, if it has made its environments by now.
+        """Sends the shared memory to a new worker, if it has made its environments by now.
 
         Raises:
-            WorkerFailed: it has not come so far.
+            WorkerFailed: the worker failed, died or hung at its launch.
         """
         if worker.attached:
             return
@@ -340,7 +341,7 @@ class WorkerGroup:
                 self.signals.send(worker.number + 1)
         end = time.monotonic() + (_PATIENCE_S if shared is not None else 0.0)
         for worker in self.workers:
-            if not worker.attached:  # It does not know of the shared memory yet.
+            if not worker.attached:  # It cannot see `closing` without the shared memory.
                 worker.process.kill()
             worker.process.join(max(end - time.monotonic(), 0.0))
             worker.reap()
@@ -351,7 +352,7 @@ class WorkerGroup:
 
 
 def some(numbers: Sequence[int] | np.ndarray) -> str:
-    """The first few."""
+    """Lists the first few numbers."""
     rest = f" and {len(numbers) - _FEW} others" if len(numbers) > _FEW else ""
     return ", ".join(map(str, numbers[:_FEW])) + rest
 
@@ -360,21 +361,21 @@ def _layout(spec: EnvSpec, num_envs: int, processes: int) -> ArrayLayout:
     layout: dict[str, Any] = {
         "signals": Signals.layout(processes + 1),
         "closing": ((1,), bool),
-        "command_pending": ((processes,), bool),  # in the pipe
-        "error_pending": ((processes,), bool),  # in the pipe
-        "messages": ((processes,), np.int64),  # about episodes, that were sent
+        "command_pending": ((processes,), bool),  # a command is in the pipe
+        "error_pending": ((processes,), bool),  # an error is in the pipe
+        "messages": ((processes,), np.int64),  # number of messages sent about episodes
         "seconds": ((processes, len(CAUSES)), np.float64),
         "start_index": ((num_envs,), np.int64),  # of the episode that each environment is in
         "start_weights": (
             (1 + spec.start_groups,),
             np.float64,
-        ),  # how often they were set, and these
-        "quarantined": ((1 + MAX_QUARANTINED,), np.int64),  # how many starts, and these
+        ),  # number of changes, then the weights
+        "quarantined": ((1 + MAX_QUARANTINED,), np.int64),  # number of start states, then these
     }
     return layout | dict(StepBuffers.layout(spec, num_envs))
 
 
-# Processes that are left open when the interpreter ends would be waited for, for ever.
+# At its end, the interpreter would wait forever for processes that were left open.
 _open: "weakref.WeakSet[WorkerGroup]" = weakref.WeakSet()
 
 

@@ -1,10 +1,10 @@
-"""Environment worker processes: several environments each, steps over shared memory.
+"""Pool of environments in worker processes, with steps over shared memory.
 
-A step of a worker costs, whatever the number of its environments: one signal each way
+A step of a worker costs one signal each way, whatever the number of its environments
 (`shared.Signals`: at most a system call to send and one to sleep), and one copy of each
-observation, from the environments into shared memory; the collector copies it into the batch that
-the policy acts on, and from there into the rollout.
-Episodes that ended, commands and their replies travel over a pipe.
+observation, from the environments into shared memory. The collector copies the observation into the
+batch that the policy acts on, and from there into the rollout. Episodes that ended, commands and
+their replies are sent over a pipe.
 
 A worker that dies, hangs, or reports an error is replaced by another if `FaultTolerance` allows it.
 """
@@ -30,25 +30,25 @@ from tpsrl.rl.envs.vec_env import Json, Observation, StepBatch, VecEnvFactory
 from tpsrl.rl.envs.worker import CHECK_EVERY_S, MAIN_CHANNEL
 from tpsrl.rl.envs.worker_group import Limits, WorkerFailed, WorkerGroup
 
-_LAUNCH_CHECK_S = 0.05  # a new worker cannot signal before it has been handed its memory
+_LAUNCH_CHECK_S = 0.05  # a new worker cannot signal before it has the shared memory
 
 
 class WorkerEnvPool:
     """`tpsrl.rl.envs.pool.EnvPool` in worker processes, each with a block of the environments.
 
-    A worker steps together those that were sent an action since it last looked.
+    A worker steps together all environments that were sent an action since it last looked.
 
     Args:
-        factory: of the environments
-        num_envs: how many
-        processes: how many workers have them
-        tolerance: of workers that fail; None: their failure is the caller's, and who hangs is
-            waited for
-        say: is told what goes wrong and who waits for whom
+        factory: makes the environments
+        num_envs: number of environments
+        processes: number of workers
+        tolerance: handling of worker failures; None: a failure is raised, and a worker that hangs
+            is waited for
+        say: receives messages about failures and slow workers
 
     Raises:
-        UserError: `processes` is out of range, or one that the factory raised.
-        RunError: a worker failed or died, with the cause.
+        UserError: `processes` is out of range, or the factory raised this error.
+        RunError: a worker failed or died; gives the cause.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class WorkerEnvPool:
         """See `tpsrl.rl.envs.pool.EnvPool.poll`."""
         buffers, signals, supervisor = self.group.buffers, self.group.signals, self._supervisor
         while True:
-            # What was signalled until here is seen below; without this the count would grow.
+            # Events signalled so far are seen below; without this the counter would grow.
             signals.drain(MAIN_CHANNEL)
             supervisor.supervise()
             count = np.bincount(buffers.state, minlength=LAUNCHING + 1)
@@ -147,7 +147,7 @@ class WorkerEnvPool:
     def reset(self) -> None:
         """See `tpsrl.rl.envs.pool.EnvPool.reset`."""
         _, failures = self.group.command("reset")
-        self._fail(failures)  # Those who take their places begin by themselves.
+        self._fail(failures)  # Replacements begin without a command.
 
     def snapshot(self) -> PoolSnapshot:
         """See `tpsrl.rl.envs.pool.EnvPool.snapshot`."""
@@ -183,13 +183,13 @@ class WorkerEnvPool:
             "restore", [[environments[e] for e in w.envs] for w in group.workers]
         )
         if "state" in saved:
-            # Steps that were under way have their results with them. A worker must not see them as
-            # sent even for a moment: it would take that step again.
+            # Steps under way were saved with their results. A worker must never see them as sent,
+            # since it would take the step again.
             state = saved["state"]
             saved["state"] = np.where(state == STEPPING, READY, state)
         buffers = group.buffers
         buffers.load(saved)
-        # What is ready after this has to count as younger.
+        # All steps that become ready after this must count as younger.
         buffers.ready_at -= buffers.ready_at.max()
         anew = begun_anew(environments)
         for lost in anew:
@@ -215,6 +215,6 @@ class WorkerEnvPool:
         supervisor = self._supervisor
         lost: list[LostEnvs] = []
         while np.isin(self.group.buffers.state, (STEPPING, LAUNCHING)).any():
-            lost += self.lost()  # a poll would return at once while there are some
+            lost += self.lost()  # `poll` would return at once while there are any
             self.poll(self.num_envs)
         supervisor.lost = lost + supervisor.lost

@@ -25,34 +25,37 @@ _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NU
 
 @dataclasses.dataclass(slots=True)
 class Worker:
-    """A process as the main process sees it."""
+    """A worker process, as seen by the main process."""
 
     number: int
     envs: np.ndarray
     process: BaseProcess
     pipe: MessagePipe
-    messages: int = 0  # about episodes, that were read
-    restarts: int = 0  # how many processes had its environments before
-    attached: bool = True  # it has the shared memory
+    messages: int = 0  # number of messages read about episodes
+    restarts: int = 0  # number of earlier processes with its environments
+    attached: bool = True  # whether it has the shared memory
     launched_at: float = dataclasses.field(default_factory=time.monotonic)
     attached_at: float = 0.0
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """Name of the worker in messages."""
         return f"worker {self.number} (environments {self.envs[0]} to {self.envs[-1]})"
 
     @property
     def may_live(self) -> bool:
-        """Whether another in its place may fare better, once it has died; waits for the end."""
+        """Whether a replacement may survive, for which the script needs a main guard.
+
+        Waits for the process to end.
+        """
         return not processes.is_unguarded(self.process)
 
     def died(self) -> str:
-        """How its process ended, for messages; waits for the end."""
+        """Describes how the process ended, for messages; waits for the end."""
         return f"{self.name} died: {processes.exit_reason(self.process)}"
 
     def reap(self) -> None:
-        """Ends the process, if it has not ended, and frees what this one had of it."""
+        """Ends the process, if it has not ended, and frees its resources in this process."""
         if self.process.exitcode is None:
             self.process.kill()
             _wake_server()
@@ -62,7 +65,7 @@ class Worker:
 
 
 def _wake_server() -> None:
-    """Has the server of forks, which tells how they ended, go on if somebody has stopped it."""
+    """Resumes the fork server, which reports how forks ended, in case it was stopped."""
     server = getattr(multiprocessing.forkserver._forkserver, "_forkserver_pid", None)
     if server is not None:
         with contextlib.suppress(ProcessLookupError):
@@ -70,7 +73,7 @@ def _wake_server() -> None:
 
 
 def launch(factory: VecEnvFactory, number: int, envs: np.ndarray, restarts: int = 0) -> Worker:
-    """A process that makes its environments and sends their spec."""
+    """Launches a process that makes its environments and sends their spec."""
     processes.end_if_unguarded()
     context, packed = _context(factory), pickle.dumps(factory)
     ours, theirs = MessagePipe.pair()
@@ -87,9 +90,10 @@ def launch(factory: VecEnvFactory, number: int, envs: np.ndarray, restarts: int 
 
 
 def _context(factory: VecEnvFactory) -> Any:
-    """Forks of a clean process that has imported what workers need; elsewhere fresh processes.
+    """Returns a context that forks a clean process with the imports of workers, or that spawns.
 
-    So importing takes its second once and not once a worker, and the memory of it is shared.
+    Forking, on Linux, shares the memory of the imports, and takes their second once instead of once
+    per worker.
     """
     if not sys.platform.startswith("linux"):
         return multiprocessing.get_context("spawn")
@@ -103,7 +107,7 @@ def _context(factory: VecEnvFactory) -> Any:
 
 @contextlib.contextmanager
 def _single_threaded() -> Iterator[None]:
-    """What is started inside has numeric libraries with one thread."""
+    """Limits numeric libraries to one thread in processes started inside the block."""
     before = {name: os.environ.get(name) for name in _ONE_THREAD}
     os.environ.update(dict.fromkeys(_ONE_THREAD, "1"))
     try:

@@ -1,1 +1,1 @@
-"""The run around learning: trainer, validation, checkpoints, logs."""
+"""Training runs: trainer, validation, checkpoints and logs."""

@@ -1,4 +1,4 @@
-"""What experience is collected and learned from with, put together."""
+"""Assembly of a training's parts: collector, rollouts, policy, learner and preemption."""
 
 import dataclasses
 from collections.abc import Callable
@@ -24,7 +24,7 @@ _APART = 1_000_003  # between the seeds of ranks
 
 @dataclasses.dataclass(slots=True)
 class Assembly:
-    """A collector, its rollouts of `num_envs` x `num_steps` steps, and who learns from them."""
+    """A collector, its rollouts of `num_envs` x `num_steps` steps, a policy and its learner."""
 
     collector: collectors.AnyCollector
     rollouts: list[Rollout]
@@ -47,22 +47,22 @@ def assemble(
     stops: Preemption | None = None,
     teacher: Teacher | None = None,
 ) -> Assembly:
-    """A new policy, and all that it takes to train it; the caller closes the collector.
+    """Makes a new policy and all parts of its training; the caller closes the collector.
 
     Args:
-        settings: how
-        factory: of the environments
-        processes: workers that have them; 0: they are in this process
+        settings: settings of the training
+        factory: makes the environments
+        processes: number of worker processes; 0: the environments are in this process
         seed: of weights, actions and the order of mini-batches
         device: of the network
-        tolerance: of workers that fail; None: the first failure ends the run
-        say: is told what goes wrong and who waits for whom
-        init: what the policy's weights are taken from (`tpsrl.rl.run.warm_start`)
+        tolerance: handling of worker failures; None: the first failure ends the run
+        say: receives messages about failures and slow workers
+        init: checkpoint from which the policy's weights are taken (`tpsrl.rl.run.warm_start`)
         imitation: see `PPO`
-        group: who trains the policy together; ranks differ in environments, actions and the order
-            of mini-batches
+        group: ranks that train the policy together; they differ in environments, actions and the
+            order of mini-batches
+        stops: decides when a slow rank stops collecting; None: according to the settings
         teacher: see `PPO`
-        stops: when a rank that collects slowly stops; None: as the settings say
 
     Raises:
         UserError: a setting is out of range, or `init` does not fit.

@@ -1,9 +1,8 @@
-"""The mean of a policy's weights over the last of its training, to act by.
+"""Average of a policy's weights over the last part of its training, to act by.
 
-What a policy gradient adds to the weights is right on average and wrong by chance in each step. A
-step that is small enough to hurt little is slow; a mean over many steps has less of the chance and
-as much of the rest (Polyak and Juditsky, SIAM J. Control Optim. 1992; of policies, Nikishin et al.,
-UAI workshop 2018).
+A step of a policy gradient is right on average, with random errors. Steps small enough for small
+errors are slow; an average over many steps has smaller errors and the same progress (Polyak and
+Juditsky, SIAM J. Control Optim. 1992; of policies, Nikishin et al., UAI workshop 2018).
 """
 
 import copy
@@ -17,14 +16,14 @@ from tpsrl.rl.run import checkpoint as checkpoints
 from tpsrl.rl.run.checkpoint import Checkpoint
 from tpsrl.runtime.records import Count
 
-PART = "average"  # of a checkpoint
+PART = "average"  # part of a checkpoint
 
 
 class WeightAverage:
-    """Parameters averaged over about `window` steps of experience, buffers as they are last.
+    """Parameters averaged over about `window` steps of experience, and the latest buffers.
 
-    It is the plain mean while there are fewer steps, and from then on an exponential one, in which
-    a step counts by a factor of e less for each `window` steps that followed it.
+    The average is the plain mean for the first `window` steps, and exponential afterwards: the
+    weight of a step falls by a factor of e for every `window` steps that follow it.
     """
 
     def __init__(self, policy: ActorCritic, window: int) -> None:
@@ -32,7 +31,7 @@ class WeightAverage:
         self._window, self._steps = window, 0
 
     def add(self, policy: ActorCritic, steps: int) -> None:
-        """Weights that `steps` steps of experience have led to."""
+        """Adds the weights after `steps` more steps of experience."""
         self._steps += steps
         share = max(steps / self._steps, -math.expm1(-steps / self._window))
         with torch.no_grad():
@@ -42,14 +41,14 @@ class WeightAverage:
                 kept.copy_(last)
 
     def state_dict(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-        """Tensors and a note from which `restore` makes the same mean again."""
+        """Returns the tensors and the note from which `restore` recovers the average."""
         return dict(self.policy.state_dict()), {"steps": self._steps}
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Goes on from a checkpoint; one without an average starts it anew, from its weights.
+        """Continues from a checkpoint; if that has no average, starts one from its weights.
 
         Raises:
-            UserError: it is of another network.
+            UserError: the checkpoint is of another network.
         """
         weights = checkpoint.optional(PART)
         if not weights:

@@ -1,10 +1,10 @@
-"""Checkpoint files: tensors as safetensors, all else as JSON in the same file's header.
+"""Checkpoint files: tensors as safetensors, everything else as JSON in the same file's header.
 
-Reading one cannot run code, unlike a pickle. A file is written under another name and renamed, so
-that one that exists is whole, whenever the writer was killed.
+Unlike a pickle, such a file cannot run code when it is read. Files are written under another name
+and then renamed, so an existing file is complete even if the writer was killed.
 
-The note says which version of tpsrl wrote it. Format 2 is the present one; a policy of format 1 can
-still act, but no training goes on from it.
+The note has the version of tpsrl that wrote the file. The current format is 2; a policy of format 1
+can still act, but no training can resume from it.
 """
 
 import contextlib
@@ -31,19 +31,19 @@ from tpsrl.runtime import files, records
 
 FORMAT = 2
 _READABLE = (1, FORMAT)
-_WRITER_OF_1 = "0.1"  # which did not say so itself
+_WRITER_OF_1 = "0.1"  # not stored in files of format 1
 # In the folder of a training.
 FOLDER, LATEST, BEST = "checkpoints", "latest.safetensors", "best.safetensors"
 _KEY = "tpsrl"  # of the header's metadata
-# Entries of the note by which a policy is made, and acted by.
+# Entries of the note from which a policy is built, and those that acting needs.
 _ACTING = ("deploy", "steps", "spec", "policy", "encoder_module", "card")
-_AXES = {"state": 1, MAP: 3, CRITIC: 1}  # of what a policy may look at beside pictures
+_AXES = {"state": 1, MAP: 3, CRITIC: 1}  # of a policy's observations beside pictures
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Spec:
-    """What a note says of what a policy sees; those of 0.1 have no `rays` and `far`."""
+    """Observations and actions of a policy in a note; notes of 0.1 have no `rays` and `far`."""
 
     observations: dict[str, tuple[Annotated[int, msgspec.Meta(ge=1)], ...]]
     mask: Annotated[tuple[bool, ...], msgspec.Meta(min_length=1)]
@@ -54,7 +54,10 @@ class _Spec:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Tensors by dotted name, and a note of JSON types; `field` is where the file was named."""
+    """Tensors by dotted name, and a note of JSON types.
+
+    `field` is the setting that named the file, for messages.
+    """
 
     path: Path
     tensors: dict[str, torch.Tensor]
@@ -62,19 +65,19 @@ class Checkpoint:
     field: str = "checkpoint"
 
     def refused(self, why: str) -> UserError:
-        """The error of a file that is not what it has to be."""
+        """Returns the error for a file that is not as expected."""
         return UserError(f"{self.field}: {self.path} {why}")
 
     @property
     def version(self) -> str:
-        """The version of tpsrl that wrote it."""
+        """Version of tpsrl that wrote the file."""
         return str(self.note.get("version", _WRITER_OF_1))
 
     def check_resumable(self) -> None:
-        """Refuses a checkpoint that a policy can act by, but no training can go on from.
+        """Checks that a training can resume from the checkpoint, and not only a policy act by it.
 
         Raises:
-            UserError: it is of an earlier format; names the version that wrote it.
+            UserError: the format is an earlier one; names the version that wrote the file.
         """
         if self.note["format"] != FORMAT:
             raise UserError(
@@ -84,16 +87,16 @@ class Checkpoint:
 
     @property
     def steps(self) -> int:
-        """How many the policy has learned from; 0 where the note does not say.
+        """Number of steps that the policy has learned from; 0 if the note has no such entry.
 
         Raises:
-            UserError: the note says something else.
+            UserError: the entry is invalid.
         """
         steps: int = self.get("steps", records.Count) if "steps" in self.note else 0
         return steps
 
     def part(self, name: str) -> dict[str, torch.Tensor]:
-        """The tensors under `name.`, without it.
+        """Returns the tensors under `name.`, without this prefix.
 
         Raises:
             UserError: there are none.
@@ -104,16 +107,16 @@ class Checkpoint:
         return found
 
     def optional(self, name: str) -> dict[str, torch.Tensor]:
-        """As `part`; {} where there are none."""
+        """Returns the tensors of `part`, or {} if there are none."""
         prefix = f"{name}."
         tensors = self.tensors.items()
         return {key.removeprefix(prefix): t for key, t in tensors if key.startswith(prefix)}
 
     def get(self, name: str, kind: Any) -> Any:
-        """An entry of the note, as a value of a type (`tpsrl.runtime.records`).
+        """Returns an entry of the note as a value of type `kind` (`tpsrl.runtime.records`).
 
         Raises:
-            UserError: it is missing or of another type.
+            UserError: the entry is missing or of another type.
         """
         if name not in self.note:
             raise self.refused(f"has no '{name}'")
@@ -121,15 +124,15 @@ class Checkpoint:
 
 
 def named(prefix: str, tensors: Mapping[str, torch.Tensor | np.ndarray]) -> dict[str, torch.Tensor]:
-    """Tensors or arrays under `prefix.`, as `save` takes them."""
+    """Prefixes the names of tensors or arrays with `prefix.`; the result is input of `save`."""
     return {f"{prefix}.{name}": torch.as_tensor(value) for name, value in tensors.items()}
 
 
 def save(path: Path, tensors: Mapping[str, torch.Tensor], note: Mapping[str, Any]) -> None:
-    """Writes a checkpoint; the one that was there stays until the new one is whole.
+    """Writes a checkpoint; an existing file remains until the new one is complete.
 
     Raises:
-        UserError: it cannot be written.
+        UserError: the file cannot be written.
     """
     from safetensors import SafetensorError
     from safetensors.torch import save_file
@@ -141,7 +144,7 @@ def save(path: Path, tensors: Mapping[str, torch.Tensor], note: Mapping[str, Any
             temporary.touch()
             mode = temporary.stat().st_mode
             save_file(whole, temporary, {_KEY: text})
-            temporary.chmod(mode)  # as of other files; safetensors lets none but the owner read it
+            temporary.chmod(mode)  # of other files; safetensors lets only the owner read
     except OSError as error:
         raise UserError(f"checkpoint: cannot write {path} ({error.strerror or error})") from None
     except SafetensorError as error:
@@ -149,20 +152,20 @@ def save(path: Path, tensors: Mapping[str, torch.Tensor], note: Mapping[str, Any
 
 
 def load(path: str | os.PathLike[str], part: str = "", field: str = "checkpoint") -> Checkpoint:
-    """Reads a checkpoint, or of its tensors those under `part.` alone.
+    """Reads a checkpoint, with all tensors or only those under `part.`.
 
-    A file that is replaced meanwhile is read as it was when it was opened. `field` is where it was
-    named.
+    A file that is replaced meanwhile is read as it was when opened. `field` is the setting that
+    named the file, for messages.
 
     Raises:
-        UserError: it is absent, truncated, not one of ours, or of a newer format.
+        UserError: the file is missing, truncated, not a checkpoint of tpsrl, or of a newer format.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load as load_tensors
 
     path = Path(path)
     try:
-        # `safe_open` opens a file twice, so that the second may be of another checkpoint.
+        # `safe_open` opens a file twice, and the second may be another checkpoint.
         content = files.plain(path).read_bytes()
         tensors = load_tensors(content)
         text = _metadata(content).get(_KEY)
@@ -190,17 +193,17 @@ def load(path: str | os.PathLike[str], part: str = "", field: str = "checkpoint"
 
 
 def _metadata(content: bytes) -> dict[str, str]:
-    """What the header of a valid file of safetensors says beside the tensors."""
+    """Returns the metadata in the header of a valid safetensors file."""
     length = int.from_bytes(content[:8], "little")
     found: dict[str, str] = json.loads(content[8 : 8 + length]).get("__metadata__") or {}
     return found
 
 
 def newest(folder: Path, field: str = "checkpoint") -> Checkpoint | None:
-    """The policy of a training's folder that was trained longest; None where there is none yet.
+    """Loads the policy of a training's folder that was trained longest; None if there is none yet.
 
-    The training may be running: what it replaces meanwhile is read as it was. `field` is where the
-    folder was named.
+    The training may be running: a file that is replaced meanwhile is read as it was. `field` is the
+    setting that named the folder, for messages.
 
     Raises:
         UserError: a checkpoint is damaged, or of a newer format.
@@ -211,23 +214,23 @@ def newest(folder: Path, field: str = "checkpoint") -> Checkpoint | None:
 
 
 def save_policy(checkpoint: Checkpoint, path: Path) -> None:
-    """Writes what a checkpoint has to act by, and no more.
+    """Writes only the parts of a checkpoint that acting needs.
 
     Raises:
-        UserError: it has no policy, or the file cannot be written.
+        UserError: the checkpoint has no policy, or the file cannot be written.
     """
     kept = {name: checkpoint.note[name] for name in _ACTING if name in checkpoint.note}
     save(path, named("policy", checkpoint.part("policy")), kept)
 
 
 def policy_part(policy: ActorCritic) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    """The tensors and the note from which `load_policy` makes the same policy again."""
+    """Returns the tensors and the note from which `load_policy` makes the same policy."""
     spec = {
         "observations": policy.spec.observations,
         "mask": policy.spec.mask,
         "rays": policy.spec.rays,
         "far": policy.spec.far,
-        # As files have it from before there were any.
+        # Absent for policies without class pictures, as in older files.
         **({"classes": policy.spec.classes} if policy.spec.classes else {}),
     }
     note: dict[str, Any] = {"spec": spec, "policy": policy.settings.to_json()}
@@ -238,10 +241,10 @@ def policy_part(policy: ActorCritic) -> tuple[dict[str, torch.Tensor], dict[str,
 
 
 def load_policy(checkpoint: Checkpoint) -> ActorCritic:
-    """The policy that a checkpoint holds, in evaluation mode.
+    """Loads the policy of a checkpoint, in evaluation mode.
 
     Raises:
-        UserError: see `network_of`; or the tensors do not fit what the note says.
+        UserError: see `network_of`; or the tensors do not fit the note.
     """
     spec, settings = network_of(checkpoint)
     with _about(checkpoint):
@@ -251,13 +254,13 @@ def load_policy(checkpoint: Checkpoint) -> ActorCritic:
 
 
 def network_of(checkpoint: Checkpoint) -> tuple[EnvSpec, PolicySettings]:
-    """What a checkpoint's policy sees, and what its network is made of.
+    """Returns the observations and the network settings of a checkpoint's policy.
 
-    A file of a stranger's may promise more than any memory holds, so that nothing is built until
-    there are weights enough for what the note says.
+    A file of unknown origin may describe a network that exceeds any memory, so nothing is built
+    unless the file has enough weights for its note.
 
     Raises:
-        UserError: see `policy_spec` and `policy_settings`; or the weights are too few.
+        UserError: see `policy_spec` and `policy_settings`; or there are too few weights.
     """
     spec, settings = policy_spec(checkpoint), policy_settings(checkpoint)
     stored = sum(tensor.numel() for tensor in checkpoint.part("policy").values())
@@ -271,10 +274,10 @@ def network_of(checkpoint: Checkpoint) -> tuple[EnvSpec, PolicySettings]:
 
 
 def policy_spec(checkpoint: Checkpoint) -> EnvSpec:
-    """What a checkpoint's policy sees, and its action mask.
+    """Returns the observations and the action mask of a checkpoint's policy.
 
     Raises:
-        UserError: the checkpoint does not say, or it is more than any environment shows.
+        UserError: they are missing or invalid, or larger than those of any environment.
     """
     seen: _Spec = checkpoint.get("spec", _Spec)
     first, behind = seen.rays
@@ -289,18 +292,17 @@ def policy_spec(checkpoint: Checkpoint) -> EnvSpec:
 
 
 def _axes(name: str) -> int | None:
-    """How many axes an observation of that name has; None where no policy looks at such."""
+    """Returns the number of axes of an observation; None if policies have none of that name."""
     kind = kind_of(name)
     return _AXES.get(name) if kind is None else 3 if kind == COLOUR else 2
 
 
 def policy_settings(checkpoint: Checkpoint) -> PolicySettings:
-    """What a checkpoint's network is made of.
+    """Returns the network settings of a checkpoint's policy.
 
     Raises:
-        UserError: the checkpoint does not say, a setting is not valid, or its encoder is not known
-            (names the module that it came from, which is not imported, since reading a checkpoint
-            runs no code).
+        UserError: the settings are missing or invalid, or the encoder is not known (names its
+            module, which is not imported, since reading a checkpoint runs no code).
     """
     note = checkpoint.get("policy", dict)
     with _about(checkpoint):
@@ -321,7 +323,7 @@ def policy_settings(checkpoint: Checkpoint) -> PolicySettings:
 
 @contextlib.contextmanager
 def _about(checkpoint: Checkpoint) -> Iterator[None]:
-    """Has errors inside say that they are about what a checkpoint holds."""
+    """Prefixes errors raised inside the block with the checkpoint's field and path."""
     try:
         yield
     except UserError as error:
@@ -329,10 +331,10 @@ def _about(checkpoint: Checkpoint) -> Iterator[None]:
 
 
 def load_weights(policy: ActorCritic, checkpoint: Checkpoint) -> None:
-    """Puts a checkpoint's weights into a policy.
+    """Loads a checkpoint's weights into a policy.
 
     Raises:
-        UserError: names or shapes differ, or a weight is no finite number.
+        UserError: names, shapes or types differ, or a weight is not finite.
     """
     put_weights(policy, checkpoint.part("policy"), checkpoint.path, checkpoint.field)
 
@@ -340,7 +342,7 @@ def load_weights(policy: ActorCritic, checkpoint: Checkpoint) -> None:
 def put_weights(
     policy: ActorCritic, weights: Mapping[str, torch.Tensor], path: Path, field: str = "checkpoint"
 ) -> None:
-    """Puts weights by name, of the checkpoint at `path`, into a policy; see `load_weights`."""
+    """Loads weights by name, of the checkpoint at `path`, into a policy; see `load_weights`."""
     own = policy.state_dict()
     for name in sorted(own.keys() | weights.keys()):
         if name not in weights or name not in own or weights[name].shape != own[name].shape:

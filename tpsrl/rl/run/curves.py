@@ -1,4 +1,4 @@
-"""The picture of how a training goes."""
+"""Plot of a training's progress."""
 
 import math
 import sys
@@ -16,27 +16,27 @@ from tpsrl.runtime import figures, files
 CURVE = "curve.png"
 _EVERY_S = 60.0
 _KEYS = ("steps", "success", "return", "validation")
-_POINTS = 2_000  # of a line; more cannot be told apart
+_POINTS = 2_000  # maximum of a line; more cannot be distinguished
 
 
 class Curve:
-    """curve.png of a training, drawn as soon as there is anything to be seen, then once a minute.
+    """curve.png of a training, drawn as soon as it has data, then once a minute.
 
     Args:
-        folder: of the training, whose name is the title
+        folder: folder of the training, whose name is the title
         rows: its records so far
     """
 
     def __init__(self, folder: Path, rows: Iterable[Json]) -> None:
         self._folder, self._drawn = folder, -math.inf
-        self._points: list[Json] = []  # of every so manieth record, and of those with a validation
+        self._points: list[Json] = []  # every `_every`-th record, and all with a validation
         self._every, self._rows = 1, 0
         self._failed = False
         for row in rows:
             self._keep(row)
 
     def add(self, row: Json, now: bool) -> None:
-        """The next record; draws it at once if asked to, or if it is time."""
+        """Adds a record; draws the curve with `now`, or a minute after the last drawing."""
         self._keep(row)
         is_time = time.monotonic() - self._drawn > _EVERY_S
         if (now or is_time) and any(_shows(point) for point in self._points):
@@ -44,7 +44,7 @@ class Curve:
             self._drawn = time.monotonic()
 
     def _draw(self) -> None:
-        """Draws all points; what stops the drawing is said once, and does not stop the training."""
+        """Draws all points; an error is reported once, and does not stop the training."""
         try:
             draw(self._folder / CURVE, self._points, self._folder.name)
         except Exception as error:
@@ -54,9 +54,9 @@ class Curve:
             self._failed = True
 
     def _keep(self, row: Json) -> None:
-        """The point of a record; when there are too many, every second one goes."""
+        """Adds the point of a record; if there are too many, drops every second one."""
         if self._points and self._points[-1]["row"] % self._every and not _held(self._points[-1]):
-            self._points.pop()  # the newest one is always there
+            self._points.pop()  # it was kept only as the newest point
         self._points.append({key: row.get(key) for key in _KEYS} | {"row": self._rows})
         self._rows += 1
         while len(self._points) - sum(map(_held, self._points)) > 2 * _POINTS:
@@ -65,12 +65,12 @@ class Curve:
 
 
 def draw(path: Path, points: Sequence[Json], title: str = "") -> None:
-    """Success and return over steps, in training (line) and validation (dots), as PNG.
+    """Plots success and return over steps, in training (line) and validation (dots), as PNG.
 
     Args:
-        path: of the picture
-        points: of the records of a training
-        title: above it
+        path: path of the PNG file
+        points: points of the training's records
+        title: title of the figure
     """
     figure = figures.figure(figsize=(7.0, 6.0), layout="constrained", dpi=120)
     from matplotlib.ticker import EngFormatter, PercentFormatter
@@ -90,24 +90,24 @@ def draw(path: Path, points: Sequence[Json], title: str = "") -> None:
 
 
 def _held(point: Json) -> bool:
-    """Whether a validation was made then."""
+    """Returns whether the record has a validation."""
     return point.get("validation") is not None
 
 
 def _shows(point: Json) -> bool:
-    """Whether there is anything to be seen of it."""
+    """Returns whether the record has a value to plot."""
     return point["success"] is not None or _held(point)
 
 
 def _plot(axes: Any, points: Sequence[Json], key: str) -> None:
-    """One of the numbers, in training and validation."""
+    """Plots one quantity, in training and validation."""
     known = [(row["steps"], row[key]) for row in points if row[key] is not None]
     chosen = np.unique(np.linspace(0, len(known) - 1, min(len(known), _POINTS)).astype(int))
     line = np.array(known, float).reshape(-1, 2)[chosen]
     held = [(row["steps"], row["validation"][key]) for row in points if _held(row)]
     dots = np.array(held, float).reshape(-1, 2)
     label = "training, mean of the last episodes"
-    # A single point is no line.
+    # A line through a single point would be invisible.
     marker = "." if len(line) == 1 else ""
     axes.plot(*line.T, color="C0", linewidth=1.2, marker=marker, label=label)
     if len(dots):

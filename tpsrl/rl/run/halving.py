@@ -1,4 +1,4 @@
-"""A policy as small as it can be acted by: weights in half precision, no network for the value."""
+"""Smallest form of a policy that acts the same: half precision, without value network."""
 
 import dataclasses
 import hashlib
@@ -16,16 +16,17 @@ from tpsrl.rl.policy.actor_critic import CRITIC, ActorCritic
 from tpsrl.rl.run import checkpoint as checkpoints
 from tpsrl.rl.run.checkpoint import Checkpoint
 
-_VALUE = ("value_", "critic.")  # how parts of a policy are called that no action depends on
+_VALUE = ("value_", "critic.")  # prefixes of weights that no action depends on
 _VALUE_SETTINGS = ("separate_value", "critic")
-_MOST_DRAWN = 2**24  # pixels of all rows at once: of larger pictures there are fewer
+_MOST_DRAWN = 2**24  # maximum number of pixels of all rows; larger pictures have fewer rows
 
 
 def halved(checkpoint: Checkpoint) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    """Tensors and note of a checkpoint's policy, as `checkpoints.policy_part` has them, smaller.
+    """Returns the tensors and the note of a checkpoint's policy, reduced to what acting needs.
 
-    All weights are float16; `checkpoints.load_policy` makes float32 of them again. Where the value
-    has a network of its own, that is left out, and the head that is left says 0.
+    They have the form of `checkpoints.policy_part`. All weights are float16, which
+    `checkpoints.load_policy` converts to float32. A value network of its own is left out, and the
+    remaining value head gives 0.
 
     Raises:
         UserError: the checkpoint holds no policy, or a weight is too large for half precision.
@@ -54,18 +55,18 @@ def _half(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def is_half(tensors: Mapping[str, torch.Tensor]) -> bool:
-    """Whether tensors are as `halved` makes them."""
+    """Returns whether the tensors are in half precision, as from `halved`."""
     return not any(t.is_floating_point() and t.dtype != torch.float16 for t in tensors.values())
 
 
 def difference(
     one: ActorCritic, other: ActorCritic, rows: int = 64, steps: int = 32, seed: int = 0
 ) -> float:
-    """By how much the mean actions of two policies differ at most, of parts within [-1, 1].
+    """Returns the largest difference between mean actions of two policies, clipped to [-1, 1].
 
-    Both go through the same `steps` of random observations in `rows` episodes, fewer where pictures
-    have more than 512 x 512 pixels: vectors are normal, pictures are uniform, and what was done
-    before is what `one` would have done.
+    Both policies receive the same `steps` of random observations in `rows` episodes, fewer if
+    pictures have more than 512 x 512 pixels. Vectors are normal and pictures uniform; the previous
+    action is that of `one`.
     """
     pictures = pictures_of(one.spec.observations)
     pixels = sum(math.prod(one.spec.observations[name]) for name in pictures) or 1
@@ -100,11 +101,11 @@ def _random(name: str, shape: tuple[int, ...], generator: torch.Generator) -> to
 
 
 def digest(policy: ActorCritic, deploy: Mapping[str, Any]) -> str:
-    """Twelve hex digits of how a policy acts: the same for one before and after it is `halved`.
+    """Returns twelve hex digits of how a policy acts, the same before and after it is `halved`.
 
     Args:
-        policy: whose weights count as they are in half precision, those for the value not at all
-        deploy: what else decides how it acts, as JSON types
+        policy: weights count in half precision, those of the value do not count
+        deploy: other settings that affect how the policy acts, as JSON types
     """
     told = policy.settings.to_json().items()
     settings = {name: value for name, value in told if name not in _VALUE_SETTINGS}

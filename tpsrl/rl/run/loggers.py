@@ -1,4 +1,4 @@
-"""Where a training's numbers go besides metrics.jsonl: TensorBoard, Weights & Biases, Trackio."""
+"""Loggers of a training's numbers beside metrics.jsonl: TensorBoard, Weights & Biases, Trackio."""
 
 import contextlib
 import dataclasses
@@ -14,16 +14,16 @@ from tpsrl.rl.envs.vec_env import Json
 DEFAULT, NONE = "tensorboard", "none"
 TENSORBOARD = "tensorboard"  # folder of its event files within a training's
 _SAY = threading.excepthook
-_PROJECT = "tpsrl"  # of the services that sort runs by project
-_WANDB_RUN = "wandb_run"  # file in the training's folder, by which the run is gone on with
+_PROJECT = "tpsrl"  # of the services that group runs by project
+_WANDB_RUN = "wandb_run"  # file in the training's folder with the id of the run
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LoggedRun:
     """The training that is logged.
 
-    `out` is its folder, whose name is the run's; `resumed_at` the step that it goes on from, 0 for
-    a new one; `settings` what it was told.
+    `out` is its folder, whose name is the run's; `resumed_at` is the step at which it resumes, 0
+    for a new one; `settings` are those of the training.
     """
 
     out: Path
@@ -32,28 +32,29 @@ class LoggedRun:
 
 
 class Logger(Protocol):
-    """Takes the numbers of one training."""
+    """Receives the numbers of one training."""
 
     def write(self, numbers: Mapping[str, float], steps: int) -> None:
-        """Numbers by name, those of a part under `part/`, after so many steps of experience."""
+        """Writes numbers by name, those of a part under `part/`, at `steps` steps of experience."""
         ...
 
     def close(self) -> None:
-        """Hands over what is left."""
+        """Writes buffered numbers and ends the run of the logger."""
         ...
 
 
 def _say_of_threads(told: threading.ExceptHookArgs) -> None:
-    """As Python does, but for the thread that writes event files.
+    """Reports exceptions of threads as Python does, except those of the writer of event files.
 
-    What ends that one, a full disk for example, is raised again where the next number is written.
+    An exception that ends the writer's thread, such as a full disk, is raised again when the next
+    number is written.
     """
     if not type(told.thread).__module__.startswith("tensorboard."):
         _SAY(told)
 
 
 class TensorBoard:
-    """Event files in the training's folder; those behind the step that it goes on from are void."""
+    """Event files in the training's folder; those after the step of a resumption are purged."""
 
     def __init__(self, run: LoggedRun) -> None:
         from torch.utils.tensorboard import SummaryWriter
@@ -93,7 +94,7 @@ class TensorBoard:
 
 
 class WeightsAndBiases:
-    """A run at wandb.ai, or kept here by WANDB_MODE=offline; one that is resumed goes on."""
+    """A run at wandb.ai, or local with WANDB_MODE=offline; a resumed training continues it."""
 
     def __init__(self, run: LoggedRun) -> None:
         wandb = _imported("wandb")
@@ -119,7 +120,7 @@ class WeightsAndBiases:
 
 
 class Trackio:
-    """A run in Trackio's database on this machine; one that is resumed goes on under its name."""
+    """A run in Trackio's database on this machine; a resumed training continues it by its name."""
 
     def __init__(self, run: LoggedRun) -> None:
         self._trackio: Any = _imported("trackio")
@@ -143,10 +144,10 @@ LOGGERS: dict[str, Callable[[LoggedRun], Logger]] = {
 
 
 def parse(text: str) -> list[str]:
-    """The loggers that a setting names, by commas; `none` are none.
+    """Returns the loggers of a setting, which are separated by commas; none for `none`.
 
     Raises:
-        UserError: one is unknown (names the nearest), named twice, or stands beside `none`.
+        UserError: a logger is unknown (names the nearest), a duplicate, or combined with `none`.
     """
     names = [name.strip() for name in text.split(",")]
     for name in names:
@@ -160,10 +161,10 @@ def parse(text: str) -> list[str]:
 
 
 def check(text: str) -> None:
-    """Refuses before any work what `make` would refuse.
+    """Checks the loggers of a setting before any work is done.
 
     Raises:
-        UserError: see `parse`; or one is not installed (names the extra).
+        UserError: see `parse`; or a logger is not installed (names the extra).
     """
     for name in parse(text):
         if name != DEFAULT:
@@ -171,17 +172,17 @@ def check(text: str) -> None:
 
 
 def make(text: str, run: LoggedRun) -> list[Logger]:
-    """The loggers that a setting names, begun.
+    """Makes and starts the loggers of a setting.
 
     Raises:
-        UserError: see `check`; or a service cannot be reached or does not know the user.
+        UserError: see `check`; or a service cannot be reached or rejects the user.
     """
     made: list[Logger] = []
     with contextlib.ExitStack() as stack:
         for name in parse(text):
             made.append(_begun(name, run))
             stack.callback(made[-1].close)
-        stack.pop_all()  # None has failed.
+        stack.pop_all()  # No logger has failed.
     return made
 
 
@@ -191,7 +192,7 @@ def _begun(name: str, run: LoggedRun) -> Logger:
     except (UserError, OSError):
         raise
     except Exception as error:
-        # What the services raise has no common base.
+        # The exceptions of the services have no common base class.
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise UserError(f"logger: {name} cannot begin ({reason})") from None
 

@@ -1,4 +1,4 @@
-"""The records of a training's course: metrics.jsonl, and their numbers for loggers beside it."""
+"""Records of a training's progress: metrics.jsonl, and the same numbers for loggers."""
 
 import json
 import math
@@ -30,17 +30,18 @@ _Row = TypedDict(
 
 
 class MetricsLog:
-    """One JSON record a rollout, and its numbers over steps for loggers.
+    """Writes one JSON record per rollout, and its numbers over steps to loggers.
 
     Args:
         out: folder of the training
-        updates: go on behind this record; later ones, of a training that was killed, are dropped
-        steps: of experience up to this record
-        logger: where numbers go besides, see `tpsrl.rl.run.loggers.parse`
-        settings: of the training, for loggers that show them
+        updates: number of the last record to keep; later ones, of a training that was killed, are
+            dropped
+        steps: steps of experience up to this record
+        logger: names of loggers, see `tpsrl.rl.run.loggers.parse`
+        settings: settings of the training, for loggers that show them
 
     Raises:
-        UserError: the folder cannot be written, or a logger is not there.
+        UserError: the folder cannot be written, or a logger is not available.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class MetricsLog:
             raise UserError(f"out: cannot write into '{out}' ({error.strerror})") from None
 
     def write(self, row: Json) -> None:
-        """Appends a record; it has "update" and "steps"."""
+        """Appends a record, which must have "update" and "steps"."""
         self._file.write(json.dumps(row, allow_nan=False) + "\n")
         self._file.flush()
         numbers = {k: v for k, v in _numbers(row).items() if k not in ("update", "steps")}
@@ -73,19 +74,19 @@ class MetricsLog:
             logger.write(numbers, row["steps"])
 
     def close(self) -> None:
-        """Writes what is left."""
+        """Closes the file and the loggers."""
         self._file.close()
         for logger in self._loggers:
             logger.close()
 
 
 def read(folder: Path) -> Iterator[Json]:
-    """The records of a training's folder, one by one: there may be more than fit into memory.
+    """Iterates over the records of a training's folder, which may exceed the memory.
 
-    A last line that was not written to its end is left out.
+    A last line that was not written completely is left out.
 
     Raises:
-        UserError: the folder has none, or a line is none; the message names the line.
+        UserError: the folder has no records, or a line is not a record; names the line.
     """
     path = folder / METRICS
     if not path.is_file():
@@ -108,7 +109,7 @@ def _records(path: Path) -> Iterator[Json]:
 
 
 def check(row: Json, where: str) -> None:
-    """Refuses what is not a record.
+    """Checks that a row is a record.
 
     Raises:
         UserError: names the entry; the message begins with `where`.
@@ -117,7 +118,7 @@ def check(row: Json, where: str) -> None:
 
 
 def _numbers(row: Json, prefix: str = "") -> dict[str, float]:
-    """The numbers in a record, those of its parts under `part/`."""
+    """Returns the finite numbers in a record, those of its parts under `part/`."""
     found: dict[str, float] = {}
     for name, value in row.items():
         if isinstance(value, dict):

@@ -1,8 +1,8 @@
-"""Which start states a policy practises: those that it masters about half of the time.
+"""Sampling of start states that favours those which the policy masters about half of the time.
 
-A start that always succeeds, or never does, teaches nothing. Groups of starts are drawn in
-proportion to p (1 - p), where p is the success rate of late, and a floor, so that none is forgotten
-(OmniReset, arXiv 2603.15789; success-guided resets, arXiv 2610.12465).
+A start state that always succeeds, or never does, teaches nothing. Groups of start states are drawn
+in proportion to p (1 - p) plus a floor, where p is the recent success rate; with the floor, every
+group continues to be drawn (OmniReset, arXiv 2603.15789; success-guided resets, arXiv 2610.12465).
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,17 +14,17 @@ from tpsrl.errors import UserError
 from tpsrl.rl.envs.vec_env import EpisodeStats
 from tpsrl.rl.run.checkpoint import Checkpoint
 
-PART = "practice"  # of a checkpoint
+PART = "practice"  # part of a checkpoint
 _PRIOR = 0.5  # success rate of a group that was never tried
-_NEWEST = 0.1  # least weight of the newest episode in a group's rate
+_NEWEST = 0.1  # minimum weight of the newest episode in a group's rate
 
 
 class Practice:
-    """Success rates of groups of start states, and the weights that follow.
+    """Success rates of groups of start states, and the resulting weights.
 
     Args:
-        parts: that starts are drawn from, by name, and how many groups each has
-        floor: weight of a group that is mastered, or hopeless; that of one in between is 0.25
+        parts: names of the parts of start states, and the number of groups in each
+        floor: weight of a group that always or never succeeds; p = 0.5 adds 0.25
     """
 
     def __init__(self, parts: Sequence[tuple[str, int]], floor: float) -> None:
@@ -34,26 +34,26 @@ class Practice:
         self._floor = floor
 
     def add(self, episodes: Iterable[EpisodeStats]) -> None:
-        """Further episodes, in the order in which they ended."""
+        """Adds episodes, in the order in which they ended."""
         for episode in episodes:
             group = episode.start_group
             self._tries[group] += 1
-            # The prior counts as one episode, and old ones are forgotten.
+            # The prior counts as one episode; the weight of old episodes decays.
             newest = max(1.0 / (1.0 + self._tries[group]), _NEWEST)
             self._rate[group] += newest * (float(episode.success) - self._rate[group])
 
     @property
     def weights(self) -> np.ndarray:
-        """Of each group, (groups,)."""
+        """Weight of each group, (groups,)."""
         return self._rate * (1.0 - self._rate) + self._floor
 
     @property
     def mastered(self) -> float:
-        """The mean success rate of the groups, however often they are drawn."""
+        """Mean success rate over groups, regardless of how often each is drawn."""
         return float(self._rate.mean())
 
     def by_part(self) -> dict[str, float]:
-        """The mean success rate of the groups of each part that were tried."""
+        """Returns the mean success rate of the groups tried so far, for each part."""
         found, end = {}, 0
         for name, count in self._parts:
             begin, end = end, end + count
@@ -63,14 +63,14 @@ class Practice:
         return found
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """What `restore` takes."""
+        """Returns the tensors of the part `PART` of a checkpoint, for `restore`."""
         return {"rate": torch.from_numpy(self._rate), "tries": torch.from_numpy(self._tries)}
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Goes on from a checkpoint.
+        """Continues from a checkpoint.
 
         Raises:
-            UserError: it is of other starts, or damaged.
+            UserError: the checkpoint is of other start states, or damaged.
         """
         found = checkpoint.part(PART)
         for name, own in (("rate", self._rate), ("tries", self._tries)):

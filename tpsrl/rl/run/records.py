@@ -1,4 +1,4 @@
-"""What a training leaves for people: metrics.jsonl, loggers, curve.png, and what it shows."""
+"""Records of a training for users: metrics.jsonl, loggers, curve.png and console output."""
 
 from pathlib import Path
 from typing import Protocol
@@ -9,14 +9,14 @@ from tpsrl.rl.run.metrics import MetricsLog
 
 
 class Watcher(Protocol):
-    """Is told of a training's course: the progress bar, or lines of text."""
+    """Shows the progress of a training: a progress bar, or lines of text."""
 
     def update(self, row: Json) -> None:
-        """A record of the metrics."""
+        """Shows a record of the metrics."""
         ...
 
     def say(self, text: str) -> None:
-        """Something that happens now and then."""
+        """Shows an occasional message."""
         ...
 
 
@@ -24,7 +24,7 @@ class Records:
     """The records of one training; see `MetricsLog` for the arguments.
 
     Raises:
-        UserError: the folder cannot be written, or a logger is not there.
+        UserError: the folder cannot be written, or a logger is not available.
     """
 
     def __init__(
@@ -41,18 +41,18 @@ class Records:
         self._curve = curves.Curve(out, metrics.read(out))
 
     def add(self, row: Json, now: bool) -> None:
-        """One more; `now`: the curve is drawn, whenever it was last."""
+        """Adds a record; with `now`, the curve is drawn regardless of when it was last drawn."""
         self._log.write(row)
         self._watcher.update(row)
         self._curve.add(row, now=now)
 
     def close(self) -> None:
-        """Writes what is left."""
+        """Closes the metrics file and the loggers."""
         self._log.close()
 
 
 class NoRecords:
-    """Of a rank that leaves the records to rank 0."""
+    """Records of a rank other than 0, which writes none."""
 
     def add(self, row: Json, now: bool) -> None:
         """See `Records.add`."""

@@ -1,4 +1,4 @@
-"""What a training can be told about rollouts, network and learner: a preset of `configs/train`."""
+"""Settings of a training: rollouts, network and learner, as in presets of `configs/train`."""
 
 import dataclasses
 from typing import Any, Literal
@@ -15,7 +15,7 @@ _DAY_S = 86_400
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TrainSettings:
-    """Rollouts of `num_envs` x `num_steps` steps, each learned from at once."""
+    """Settings of a training with rollouts of `num_envs` x `num_steps` steps."""
 
     name: str = ""
     steps: int = config.option(500_000_000, "total number of steps", minimum=1)
@@ -120,12 +120,12 @@ class TrainSettings:
     def check_surroundings(
         self, processes: int | None, demos: bool = False, prefix: str = "preset."
     ) -> None:
-        """Refuses what does not fit what it is trained in, or the network.
+        """Checks that the settings fit the worker processes, the demonstrations and each other.
 
         Args:
-            processes: workers for the environments, 0: none; None: some
+            processes: number of worker processes, 0: none; None: any positive number
             demos: whether there are demonstrations
-            prefix: stands before the names of fields
+            prefix: precedes the names of fields in messages
 
         Raises:
             UserError: names the field.
@@ -169,9 +169,9 @@ class TrainSettings:
     def collector_settings(
         self, processes: int, seed: int, device: str, rank: int = 0
     ) -> CollectorSettings:
-        """What of these a rank's collector is told, with what the machine has to offer.
+        """Returns the settings of a rank's collector.
 
-        The collector `batch` has no worker processes, whatever `processes` says.
+        The collector `batch` has no worker processes, whatever `processes` is.
         """
         return CollectorSettings(
             name=self.collector,
@@ -188,5 +188,5 @@ class TrainSettings:
         )
 
     def preemption_settings(self) -> PreemptionSettings:
-        """What of these is about ranks that collect slowly."""
+        """Returns the settings of the preemption of slow ranks."""
         return PreemptionSettings(self.preempt, self.preempt_share, self.preempt_least)

@@ -1,4 +1,4 @@
-"""Signals that ask a training to save or to stop."""
+"""Handling of signals that ask a training to save or to stop."""
 
 import contextlib
 import signal
@@ -14,14 +14,14 @@ _NAMES = (*_ENDING, "SIGUSR1")
 
 
 class SignalsNoted(contextlib.AbstractContextManager["SignalsNoted"]):
-    """Notes signals while it is entered, to be acted upon later; a second SIGINT interrupts.
+    """Records signals inside the block, for later handling; a second SIGINT interrupts at once.
 
-    In another thread than the main one, to which they do not come, nothing changes.
+    In a thread other than the main thread, which receives all signals, the class has no effect.
     """
 
     def __init__(self) -> None:
-        self.noted = ""  # name of the last one, "" for none
-        self._to_end = ""  # of the last one that asked to stop, taken or not
+        self.noted = ""  # name of the latest signal, "" for none
+        self._to_end = ""  # name of the latest signal to stop, taken or not
         self._interrupted = False
         self._raised: type[Exception] | None = None
         self._before: dict[str, Any] = {}
@@ -39,12 +39,12 @@ class SignalsNoted(contextlib.AbstractContextManager["SignalsNoted"]):
 
     @property
     def is_to_stop(self) -> bool:
-        """Whether the last one that came asks to stop."""
+        """Whether the latest signal asks to stop."""
         return self.noted in _ENDING
 
     @contextlib.contextmanager
     def raising(self, error: type[Exception]) -> Iterator[None]:
-        """Has one that asks to stop raise this, for what cannot look at `is_to_stop` meanwhile."""
+        """Raises `error` in the block on a signal to stop, for code that cannot poll signals."""
         self._raised = error
         try:
             if self.is_to_stop:
@@ -54,16 +54,16 @@ class SignalsNoted(contextlib.AbstractContextManager["SignalsNoted"]):
             self._raised = None
 
     def end(self) -> None:
-        """Ends as one that has asked to stop would have without this; nothing, if none has.
+        """Raises the exception of the latest signal to stop; has no effect if there was none.
 
         Raises:
-            Terminated, KeyboardInterrupt: one has.
+            Terminated, KeyboardInterrupt: a signal asked to stop.
         """
         if self._to_end:
             raise Terminated if self._to_end == "SIGTERM" else KeyboardInterrupt
 
     def take(self) -> str:
-        """The name of the last one that came since this was asked before."""
+        """Returns the name of the most recent signal since the last call, or ""."""
         name, self.noted = self.noted, ""
         return name
 

@@ -1,7 +1,7 @@
-"""Whether a training fits into memory, before any of it is allocated.
+"""Checks of whether a training fits into memory, before any of it is allocated.
 
-Only what is sure to be there is counted, so what is refused could not have been trained; what is
-let through may still be too much for a machine that does other things as well.
+Only memory that is certainly needed is counted. A training that is refused could not have run; one
+that is accepted may still be too large for a machine that also does other work.
 """
 
 import dataclasses
@@ -16,25 +16,25 @@ from tpsrl.rl.run.settings import TrainSettings
 from tpsrl.runtime import machine
 
 _NUMBER = 4  # bytes of a float32
-_LEARNED = 4  # of a weight: itself, its gradient, Adam's two moments
+_LEARNED = 4  # numbers per weight: itself, its gradient, Adam's two moments
 _USUAL: Mapping[str, Any] = dataclasses.asdict(PolicySettings())
 _WIDTHS = (
     "lstm_width", "lstm_layers", "state_width", "state_layers", "encoder_width", "visual_width",
 )  # fmt: skip
-_RANK_BYTES = 400e6  # of a process that has loaded PyTorch and MuJoCo, at least
-_ROW = 100  # numbers of a step beside camera and memory, at least
+_RANK_BYTES = 400e6  # minimum of a process that has loaded PyTorch and MuJoCo
+_ROW = 100  # minimum of numbers per step, beside camera and memory
 
 
 def check(
     settings: TrainSettings, depth: int, prefix: str = "preset.", field: str = "depth"
 ) -> None:
-    """Refuses a training for which this machine has not the memory.
+    """Checks that this machine has the memory for a training.
 
     Args:
         settings: rollouts and network
-        depth: height and width of a depth picture as large as all that is seen, pixels
-        prefix: stands before the names of fields of `settings`
-        field: what says how large pictures are
+        depth: height and width of a depth picture as large as all pictures together, pixels
+        prefix: precedes the names of fields of `settings` in messages
+        field: setting that determines the size of pictures
 
     Raises:
         UserError: names the field that is farthest from fitting, and the largest value of it that
@@ -58,12 +58,12 @@ def check(
 
 
 def check_network(settings: PolicySettings, depth: int, prefix: str = "preset.") -> None:
-    """Refuses a network for whose training this machine has not the memory.
+    """Checks that this machine has the memory to train a network.
 
     Args:
-        settings: what it is made of
+        settings: settings of the network
         depth: height and width of the camera's pictures, pixels
-        prefix: stands before the names of fields
+        prefix: precedes the names of fields in messages
 
     Raises:
         UserError: as in `check`.
@@ -78,10 +78,10 @@ def check_network(settings: PolicySettings, depth: int, prefix: str = "preset.")
 
 
 def check_ranks(count: int, field: str = "ranks") -> None:
-    """Refuses more processes that train together than this machine has the memory for.
+    """Checks that this machine has the memory for `count` ranks.
 
     Raises:
-        UserError: names the most that fit.
+        UserError: names the largest number that fits.
     """
     machine.refuse(
         {field: count}, lambda given: given[field] * _RANK_BYTES, machine.memory_bytes(), {}
@@ -98,7 +98,7 @@ def _changed(settings: PolicySettings, widths: Sequence[int]) -> PolicySettings:
 
 
 def _rows(settings: TrainSettings, depth: int, num_envs: int, num_steps: int) -> float:
-    """At least so many bytes rollouts and homes take."""
+    """Returns a lower bound of the bytes of rollouts and environments."""
     net = settings.policy
     picture = depth * depth if net.encoder != "state" else 0
     memory = 2 * net.lstm_width * net.lstm_layers * (2 if net.separate_value else 1)
@@ -108,9 +108,9 @@ def _rows(settings: TrainSettings, depth: int, num_envs: int, num_steps: int) ->
 
 
 def _network(settings: PolicySettings, depth: int, beside: float, limit: float) -> float:
-    """At least so many bytes a network takes that is trained, and what is beside it.
+    """Returns a lower bound of the bytes of a network in training, plus `beside`.
 
-    A large one for which there may be room is counted exactly.
+    The weights of an unusually large network that may still fit are counted exactly.
     """
     least = beside + size.least(settings) * _LEARNED * _NUMBER
     if least > limit or size.is_ordinary(settings):

@@ -1,4 +1,4 @@
-"""What a training counts: episodes that ended, and where the time of an update went."""
+"""Statistics of a training: finished episodes, and the time of an update by cause."""
 
 import collections
 import dataclasses
@@ -8,12 +8,12 @@ from typing import Any
 from tpsrl.rl.collection.collector import Collection
 from tpsrl.rl.envs.vec_env import EpisodeStats, Json
 
-_WINDOW = 100  # finished episodes that success and return are means of
+_WINDOW = 100  # number of finished episodes over which means are taken
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Collected:
-    """What a rank tells the others of its rollout."""
+    """Statistics of a rank's rollout, for all ranks."""
 
     fresh: int
     episodes: list[EpisodeStats]
@@ -21,7 +21,7 @@ class Collected:
 
     @staticmethod
     def of(collection: Collection) -> "Collected":
-        """That of a rollout."""
+        """Extracts the statistics of a collection."""
         lost = [
             {"envs": lost.envs.tolist(), "starts": list(lost.starts), "cause": lost.cause}
             for lost in collection.lost
@@ -30,17 +30,17 @@ class Collected:
 
 
 class RecentEpisodes:
-    """Success, return and length of the episodes that ended last."""
+    """Success, return and length of the latest episodes."""
 
     def __init__(self) -> None:
         self._last: collections.deque[tuple[bool, float, int]] = collections.deque(maxlen=_WINDOW)
 
     def add(self, episodes: Iterable[EpisodeStats]) -> None:
-        """Further ones."""
+        """Adds episodes."""
         self._last.extend((e.success, e.reward, e.steps) for e in episodes)
 
     def means(self) -> Json:
-        """Means over them, None before the first."""
+        """Returns the means over the episodes, None before the first."""
         if not self._last:
             return {"success": None, "return": None, "length": None}
         columns = [
@@ -49,16 +49,16 @@ class RecentEpisodes:
         return dict(zip(("success", "return", "length"), columns, strict=True))
 
     def state(self) -> list[tuple[bool, float, int]]:
-        """What `restore` takes, as JSON types."""
+        """Returns the state that `restore` takes, as JSON types."""
         return list(self._last)
 
     def restore(self, state: Iterable[Sequence[Any]]) -> None:
-        """Goes on from there."""
+        """Continues from a `state`."""
         self._last.extend((bool(s), float(r), int(n)) for s, r, n in state)
 
 
 def ends(episodes: Sequence[EpisodeStats]) -> Json:
-    """How the episodes of a rollout ended, and the mean sums of the reward's terms."""
+    """Returns how the episodes of a rollout ended, and the mean sums of the reward terms."""
     if not episodes:
         return {"ended": {}, "terms": {}}
     ended = collections.Counter(episode.ended_by for episode in episodes)
@@ -72,7 +72,7 @@ def ends(episodes: Sequence[EpisodeStats]) -> Json:
 
 
 def spent(collection: Collection, learning: float, total: float) -> Json:
-    """Seconds of an update by what they went into."""
+    """Returns the seconds of an update by cause."""
     rest = total - learning - sum(collection.seconds.values())
     seconds = {**collection.seconds, "learning": learning}
     seconds["other"] = seconds.get("other", 0.0) + rest

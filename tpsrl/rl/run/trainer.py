@@ -33,14 +33,14 @@ from tpsrl.rl.run.validation import MakePool, Stopped, Validation
 from tpsrl.runtime import machine
 from tpsrl.runtime.records import Count
 
-# What comes of entries of a checkpoint that are not what was saved there.
+# Exceptions that are caused by damaged entries of a checkpoint.
 _DAMAGE = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 _RANK_FILES = "latest.rank{}.{}.safetensors"  # number of the rank, updates
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TrainSchedule:
-    """When what is done besides learning.
+    """Intervals of validation and of checkpoints.
 
     `validate_every` is in steps of experience, `checkpoint_minutes` in minutes of training.
     """
@@ -52,11 +52,10 @@ class TrainSchedule:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TrainTask:
-    """What a policy is trained in.
+    """Environments of a training.
 
-    `factory` makes the environments to learn in; `validation` those of a validation, None for no
-    validation; `deploy` is what a checkpoint says besides of how
-    to act by it.
+    `factory` makes the environments of the training; `validation` makes those of a validation, None
+    for no validation. `deploy` are the settings for acting that checkpoints store.
     """
 
     factory: VecEnvFactory
@@ -71,17 +70,17 @@ class Trainer:
         settings: rollouts, network and learner
         schedule: validation and checkpoints
         out: folder for `checkpoints/`, metrics.jsonl and curve.png
-        task: in what
-        watcher: is told of its course
-        processes: workers of the environments; 0: they are in this process
+        task: environments of training and validation
+        watcher: shows the progress
+        processes: number of worker processes; 0: the environments are in this process
         seed: of weights, actions and the order of mini-batches
         device: of the network
-        init: what the policy's weights are taken from; not needed for what is resumed
+        init: checkpoint from which the policy's weights are taken; not needed to resume
         imitation: loss on demonstrations, see `tpsrl.rl.learning.ppo.PPO`
-        teacher: who says what to do in each state, see `tpsrl.rl.learning.teaching`
-        logger: where numbers go besides metrics.jsonl, see `tpsrl.rl.run.loggers.parse`
-        group: who trains the policy together. Steps and episodes are those of all ranks; rank 0
-            alone validates, logs, draws and tells the watcher.
+        logger: loggers of the numbers besides metrics.jsonl, see `tpsrl.rl.run.loggers.parse`
+        group: ranks that train the policy together. Steps and episodes are counted over all ranks;
+            only rank 0 validates, logs, draws and calls the watcher.
+        teacher: labels states with actions, see `tpsrl.rl.learning.teaching`
 
     Raises:
         UserError: a setting is out of range, `init` does not fit, or the folder cannot be written.
@@ -118,8 +117,8 @@ class Trainer:
             self._validation = Validation(task.validation, count, watcher.say)
         self._logger = logger
         self._signals = SignalsNoted()
-        self._pending: Json = {}  # the record of an update whose validation a signal has stopped
-        self._asked = ""  # the signal that came to any rank, on all of them at the same update
+        self._pending: Json = {}  # record of an update whose validation a signal has stopped
+        self._asked = ""  # signal to any rank, set on all ranks at the same update
         tolerance = FaultTolerance(hang_s=settings.hang_s, max_failures=settings.max_failures)
         self._origin = {} if init is None else warm_start.origin(init)
         made = assemble(
@@ -144,24 +143,24 @@ class Trainer:
         self._practice: Practice | None = None
         if settings.practice == "success" and self.collector.spec.start_groups:
             self._practice = Practice(self.collector.spec.start_parts, settings.practice_floor)
-        self.rollout = self._rollouts[0]  # the last that was collected
+        self.rollout = self._rollouts[0]  # the last one collected
 
     @property
     def latest(self) -> Path:
-        """The file to resume from."""
+        """Path of the checkpoint to resume from."""
         return self.out / checkpoints.FOLDER / checkpoints.LATEST
 
     @property
     def acting(self) -> ActorCritic:
-        """The policy that is validated and kept: of averaged weights, if they are averaged."""
+        """The policy that is validated and saved as the best: with averaged weights if enabled."""
         return self.policy if self._average is None else self._average.policy
 
     def resume(self, checkpoint: Checkpoint) -> None:
-        """Goes on exactly where a checkpoint was saved.
+        """Continues exactly from a checkpoint.
 
         Raises:
-            UserError: the checkpoint is of another kind of training (names what differs), or of an
-                earlier format.
+            UserError: the checkpoint is of another kind of training (names the difference), is
+                damaged, or is of an earlier format.
         """
         check_resumable(checkpoint, self.settings)
         checkpoints.load_weights(self.policy, checkpoint)
@@ -178,10 +177,10 @@ class Trainer:
             raise UserError(f"resume: {checkpoint.path} is damaged ({told})") from None
 
     def _restore(self, checkpoint: Checkpoint) -> None:
-        """All that the policy's weights are not.
+        """Restores everything but the policy's weights.
 
         Raises:
-            UserError, or one of `_DAMAGE`: an entry is not what was saved.
+            UserError, or one of `_DAMAGE`: an entry is damaged.
         """
         if self._average is not None:
             self._average.restore(checkpoint)
@@ -213,10 +212,14 @@ class Trainer:
             self._validation.lost = {int(start): str(cause) for start, cause in lost}
 
     def train(self) -> str:
-        """Until the last step; "" then, or the name of the signal that asked to stop before.
+        """Trains until the last step, or until a signal asks to stop.
 
-        On SIGTERM or SIGINT it saves after the present rollout, or at once in a validation, which
-        who resumes then begins with, and returns; on SIGUSR1 it saves and goes on.
+        On SIGTERM or SIGINT the trainer saves and returns: after the current rollout, or at once
+        during a validation, with which a resumed training then begins. On SIGUSR1 it saves and
+        continues.
+
+        Returns:
+            "" after the last step, otherwise the name of the signal
 
         Raises:
             RunError: an environment or worker failed, or a loss is not finite. The latest
@@ -232,11 +235,11 @@ class Trainer:
             try:
                 return self._to_the_end(records)
             except OthersLostError:
-                self._signals.end()  # they may have been told so before
+                self._signals.end()  # the same signal may have ended the others
                 raise
 
     def _to_the_end(self, records: Records | NoRecords) -> str:
-        """See `train`."""
+        """Runs the loop of `train`."""
         wanted = False
         while self.steps < self.settings.steps or self._pending:
             last = self.steps + self._whole >= self.settings.steps
@@ -245,16 +248,16 @@ class Trainer:
             if self._validation is not None and (before == self.steps or self._due(before)):
                 found = self._validate(self._validation)
                 if not found and not self.collector.running:
-                    self._pending = row  # is validated, and recorded, by who goes on
+                    self._pending = row  # the resumed training validates and records it
                     self.save()
-                    self._is_time_to_save()  # learns of all ranks' signals
+                    self._is_time_to_save()  # exchanges the signals of all ranks
                     return self._asked or "SIGTERM"
                 row |= found
             last = self.steps >= self.settings.steps
             records.add(row, now="validation" in row or last or bool(self._signals.noted))
             wanted = self._is_time_to_save() or last
             if not wanted or self.collector.running:
-                continue  # Of one that runs ahead nothing can be saved before it has paused.
+                continue  # A collector that runs ahead must pause before it can be saved.
             self.save()
             self._saved, wanted = time.monotonic(), False
             asked, self._asked = self._asked, ""
@@ -266,11 +269,11 @@ class Trainer:
 
     @property
     def _whole(self) -> int:
-        """Steps of a rollout of all ranks, if none is cut short."""
+        """Steps of a whole rollout over all ranks."""
         return self.rollout.size * self.group.size
 
     def _tell(self, text: str) -> None:
-        """Says something that all ranks know, once."""
+        """Shows a message once, by rank 0; every rank calls it."""
         if self.group.rank == 0:
             self._watcher.say(text)
 
@@ -284,7 +287,7 @@ class Trainer:
         return self._signals.is_to_stop
 
     def _is_time_to_save(self) -> bool:
-        """Whether rank 0 has waited long enough, or any rank was asked to."""
+        """Returns whether a checkpoint of rank 0 is due, or any rank received a signal."""
         overdue = time.monotonic() - self._saved > 60.0 * self.schedule.checkpoint_minutes
         told = self.group.gather((self._signals.take(), overdue))
         self._asked = next((name for name, _ in told if name), self._asked)
@@ -295,13 +298,13 @@ class Trainer:
         self.collector.close()
 
     def save(self) -> None:
-        """Writes the latest checkpoint, and the best one if no validation chose one.
+        """Writes the latest checkpoint, and also the best one until a validation has chosen one.
 
-        What a rank has for itself, environments and steps in flight, is in a file of its own; that
-        of rank 0 is in the checkpoint, which is written when all others are there.
+        The state of each rank, its environments and steps in flight, is in a separate file. That of
+        rank 0 is in the checkpoint, which is written after all other files.
 
         Raises:
-            UserError: it cannot be written.
+            UserError: a file cannot be written.
         """
         own: dict[str, tuple[Mapping[str, Any], Json]] = {
             "collector": self.collector.snapshot(),
@@ -316,7 +319,7 @@ class Trainer:
         self.group.gather(None)
 
     def _save_whole(self, own: dict[str, tuple[Mapping[str, Any], Json]]) -> None:
-        """The checkpoint, with what rank 0 has for itself."""
+        """Writes the checkpoint, including the state of rank 0."""
         policy, note = checkpoints.policy_part(self.policy)
         parts = {"ppo": self.ppo.state_dict(), **own}
         if self._average is not None:
@@ -348,7 +351,7 @@ class Trainer:
         return self.latest.with_name(_RANK_FILES.format(rank, updates))
 
     def _of_rank(self, checkpoint: Checkpoint) -> Checkpoint | None:
-        """What this rank has for itself; None where it was not there when that was saved."""
+        """Loads the state of this rank; None if the rank did not exist when it was saved."""
         path = self._rank_file(checkpoint.get("updates", Count), self.group.rank)
         if self.group.rank >= checkpoint.note.get("ranks", 1) or not path.is_file():
             self._watcher.say("not among the ranks that saved: its episodes begin anew")
@@ -362,15 +365,15 @@ class Trainer:
         return {"deploy": self._deploy, "steps": self.steps, **begun}
 
     def _save_policy(self, result: Json) -> None:
-        """The best checkpoint: no more than is needed to act by it."""
+        """Writes the best checkpoint, which has only what acting needs."""
         tensors, note = checkpoints.policy_part(self.acting)
         path = self.latest.with_name(checkpoints.BEST)
         checkpoints.save(path, tensors, {**self._about(), **note, "validation": result})
 
     def _update(self, ahead: bool) -> Json:
-        """One rollout and what is learned from it; its record.
+        """Collects one rollout and learns from it; returns its record.
 
-        `ahead` is whether the collector may go on while it is learned from.
+        `ahead` is whether the collector may collect the next rollout during learning.
         """
         begun = time.perf_counter()
         progress = self.steps / self.settings.steps
@@ -417,21 +420,21 @@ class Trainer:
         }
 
     def _actor(self, progress: float) -> ActorCritic | MixedActor:
-        """Who acts when so much of the training is done."""
+        """Returns the policy that acts at `progress`, the completed fraction of the training."""
         until = self.settings.teacher_acts
         if self._teacher is None or progress >= until:
             return self.policy
         return MixedActor(self.policy, self._teacher, 1.0 - progress / until)
 
     def _due(self, before: int) -> bool:
-        """Whether the update from so many steps has come by a validation, or is the last."""
+        """Returns whether a validation is due since `before` steps, or the training is over."""
         every = self.schedule.validate_every
         return self.steps // every > before // every or self.steps >= self.settings.steps
 
     def _validate(self, validation: Validation) -> Json:
-        """Validates, and keeps the policy if it is the best so far; what the record has of it.
+        """Validates the policy, and saves it if it is the best so far; returns record entries.
 
-        Nothing if a signal has stopped it.
+        The result is empty if a signal stopped the validation.
         """
         begun = time.perf_counter()
         found = None
@@ -460,13 +463,13 @@ class Trainer:
 
 
 def _practised(practice: Practice) -> Json:
-    """What a record has of the success rates of starts."""
+    """Returns the entries of a record on success rates of start states."""
     parts = {name: round(rate, 4) for name, rate in practice.by_part().items()}
     return {"mastered": round(practice.mastered, 4), "mastered_of": parts}
 
 
 def check_resumable(checkpoint: Checkpoint, settings: TrainSettings) -> None:
-    """Refuses a checkpoint that a training of these settings cannot go on from.
+    """Checks that a training with these settings can resume from a checkpoint.
 
     Raises:
         UserError: it has another number of environments, or an earlier version wrote it.
@@ -478,7 +481,7 @@ def check_resumable(checkpoint: Checkpoint, settings: TrainSettings) -> None:
 
 
 def load_latest(folder: Path) -> Checkpoint:
-    """The checkpoint to resume from in a training's folder.
+    """Loads the checkpoint to resume from in a training's folder.
 
     Raises:
         UserError: there is none, it is damaged, or an earlier version wrote it.
@@ -494,7 +497,7 @@ def load_latest(folder: Path) -> Checkpoint:
 def _named(
     parts: Mapping[str, tuple[Mapping[str, Any], Json]],
 ) -> tuple[dict[str, torch.Tensor], Json]:
-    """Parts of a checkpoint, each tensors and a note, as `checkpoint.save` takes them."""
+    """Merges parts of a checkpoint, each tensors and a note, as `checkpoint.save` takes them."""
     tensors = {
         n: t for name, (t_of, _) in parts.items() for n, t in checkpoints.named(name, t_of).items()
     }

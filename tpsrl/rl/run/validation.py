@@ -15,31 +15,35 @@ from tpsrl.rl.envs.vec_env import EpisodeStats
 from tpsrl.rl.policy import gaussian
 from tpsrl.rl.policy.actor_critic import ActorCritic
 
-# Makes environments that take the starts of these numbers in turn, for one time: environment i of n
-# takes those at the places i, i + n, i + 2 n, ..., and after the last any. It tolerates no failure.
+# Makes environments that run the start states of these numbers once: environment i of n runs those
+# at positions i, i + n, i + 2 n, ..., and any others afterwards. No failure is tolerated.
 MakePool = Callable[[Sequence[int]], EnvPool]
-# Makes a context in which an error is raised where it stands, when there is a reason to.
+# Makes a context in which the given error is raised as soon as there is a reason to stop.
 Raising = Callable[[type[Exception]], contextlib.AbstractContextManager[None]]
 
-_MOST_FAILURES = 16  # in one validation; a bad start among 50 in a process is found by 8
-_SAY_AFTER_S, _SAY_EVERY_S = 5.0, 60.0  # how far it is
-_FEWEST = 0.5  # of the episodes, for a validation to say anything
+_MOST_FAILURES = 16  # in one validation; 8 failures find one bad start among 50 in a process
+_SAY_AFTER_S, _SAY_EVERY_S = 5.0, 60.0  # of messages about progress
+_FEWEST = 0.5  # of the episodes, for a meaningful result
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Validated:
-    """The episodes of a validation in the order of their starts, and the starts that were lost."""
+    """Episodes of a validation in the order of their start states, and the lost start states."""
 
     episodes: list[EpisodeStats]
     lost: tuple[int, ...]
 
     @property
     def given_up(self) -> bool:
-        """Whether so few episodes are left that they say nothing."""
+        """Whether too few episodes are left for a meaningful result."""
         return len(self.episodes) < _FEWEST * (len(self.episodes) + len(self.lost))
 
     def to_json(self) -> dict[str, Any]:
-        """Means over the episodes (success, return, steps, the share of each end), and the lost."""
+        """Returns the lost start states, and means over the episodes.
+
+        The means are of success, return and length, and of the share of each end. They are left out
+        if the validation is given up.
+        """
         lost = {"count": len(self.lost), "starts": list(self.lost)}
         if self.given_up:
             return {"episodes": len(self.episodes), "lost": lost}
@@ -56,16 +60,16 @@ class Validated:
 
 
 class Validation:
-    """Validates policies on the same starts, again and again.
+    """Validates policies on the same start states each time.
 
-    A home that raises, dies or hangs costs its start and nothing else. Which of the starts in a
-    process it was is found by running them again in ever smaller groups; one that fails by itself
-    is in `lost` (start -> cause) and is left out from then on.
+    An environment that raises an error, dies or hangs costs only its start state. Which one in a
+    process it was is found by running them again in ever smaller groups. A start state that fails
+    alone is put into `lost` (start -> cause) and left out of later validations.
 
     Args:
         make: makes the environments
-        count: of starts, which are those with the numbers 0 to `count` - 1
-        say: is told what is lost
+        count: number of start states, which have the numbers 0 to `count` - 1
+        say: receives messages about losses and progress
     """
 
     def __init__(self, make: MakePool, count: int, say: Callable[[str], None]) -> None:
@@ -79,23 +83,23 @@ class Validation:
         stop: Callable[[], bool] = lambda: False,
         raising: Raising = lambda error: contextlib.nullcontext(),
     ) -> Validated:
-        """The episodes from all starts but those that are lost.
+        """Runs the episodes from all start states except those that are lost.
 
         Args:
-            policy: that acts
-            stop: is asked at every step
-            raising: makes a context in which `Stopped` is raised instead, for where there are no
-                steps yet: processes start for seconds
+            policy: policy that acts
+            stop: polled at every step; True stops the validation
+            raising: makes a context in which `Stopped` is raised at once, for phases without steps:
+                processes take seconds to start
 
         Raises:
-            Stopped: it is not to go on.
+            Stopped: the validation was stopped.
         """
         done: dict[int, EpisodeStats] = {}
         self._next_s = time.monotonic() + _SAY_AFTER_S
         groups = [[start for start in self._starts if start not in self.lost]]
         failures, cause = 0, ""
         while groups and failures <= _MOST_FAILURES and not self._hopeless():
-            self._look(len(done), stop)  # what failed may have had the signal as well
+            self._look(len(done), stop)  # the signal to stop may have caused the failure
             group = groups.pop(0)
             passage = _Passage(group, done, lambda: self._look(len(done), stop))
             try:
@@ -110,11 +114,11 @@ class Validation:
                 f"validation given up: {len(lost)} of {len(self._starts)} starts are lost "
                 f"({cause}); the training goes on"
             )
-            self.lost = {}  # So much was hardly the starts' fault; the next time may be better.
+            self.lost = {}  # Hardly the start states' fault, so the next validation has all again.
         return found
 
     def _look(self, done: int, stop: Callable[[], bool]) -> None:
-        """Between two steps: ends it if that is asked for, and says at times how far it is."""
+        """Stops the validation on request, and reports its progress; called between steps."""
         if stop():
             raise Stopped
         if time.monotonic() > self._next_s:
@@ -125,7 +129,7 @@ class Validation:
         return len(self.lost) > (1.0 - _FEWEST) * len(self._starts)
 
     def _divide(self, passage: "_Passage", broken: "_Broken") -> list[list[int]]:
-        """The groups in which the starts of a passage that failed are to be run again."""
+        """Returns the groups in which the start states of a failed passage are run again."""
         group, left = passage.starts, passage.left()
         if len(group) == 1:
             self.lost[group[0]] = str(broken)
@@ -141,11 +145,11 @@ class Validation:
 
 
 class Stopped(Exception):
-    """A validation was to end before its end."""
+    """A validation was stopped before its end."""
 
 
 class _Broken(Exception):
-    """Environments failed, of which it is known or not (None) in which process these are."""
+    """Environments failed; `envs` are those of the process, None if it is not known."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error) if isinstance(error, RunError | UserError) else repr(error))
@@ -154,7 +158,7 @@ class _Broken(Exception):
 
 @contextlib.contextmanager
 def _environments() -> Iterator[None]:
-    """What is raised inside is the environments' failure."""
+    """Converts errors inside the block to `_Broken`."""
     try:
         yield
     except Stopped:
@@ -164,20 +168,20 @@ def _environments() -> Iterator[None]:
 
 
 class _Passage:
-    """Episodes from some starts, in environments of their own; those that end go into `done`."""
+    """Episodes from some start states, in new environments; finished ones go into `done`."""
 
     def __init__(
         self, starts: Sequence[int], done: dict[int, EpisodeStats], look: Callable[[], None]
     ) -> None:
         self.starts, self._done, self._look = starts, done, look
-        self._ended: np.ndarray | None = None  # (n,) how many episodes of each environment
+        self._ended: np.ndarray | None = None  # (n,) finished episodes of each environment
 
     def left(self) -> list[int]:
-        """The starts whose episodes have not come to their end."""
+        """Returns the start states whose episodes are not finished."""
         return [start for start in self.starts if start not in self._done]
 
     def at(self, envs: np.ndarray) -> list[int]:
-        """Of the starts that are left those that environments are in or were about to begin."""
+        """Returns the unfinished start states that environments are in, or about to begin."""
         if self._ended is None:
             return self.left()
         size = len(self._ended)
@@ -186,11 +190,11 @@ class _Passage:
         return [start for start in self.left() if start in near]
 
     def run(self, policy: ActorCritic, make: MakePool, raising: Raising) -> None:
-        """Goes through all of them, unless the environments are `_Broken` before.
+        """Runs all episodes; raises `_Broken` if the environments fail before the end.
 
-        Actions are drawn as in training, by a generator that always begins the same, so a policy
-        has the same result again. The mean of the distribution is not what was trained: the mean of
-        a stop may stay under the threshold for ever while one draw in three is above it.
+        Actions are drawn as in training, from a generator with a fixed seed, so a policy always has
+        the same result. Mean actions are not what was trained: the mean of a stop may stay under
+        the threshold forever, although one draw in three is above it.
         """
         with _environments(), raising(Stopped):
             pool = make(self.starts)
@@ -220,7 +224,7 @@ class _Passage:
             for episode in reply.episodes:
                 assert self._ended is not None
                 self._ended[episode.env] += 1
-                # Who has no start left goes through others, or the same again.
+                # An environment without start states left runs others, or repeats its own.
                 if episode.start_index in self.starts:
                     self._done.setdefault(episode.start_index, episode)
             assert step.memory is not None

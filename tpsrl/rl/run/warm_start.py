@@ -1,13 +1,13 @@
-"""A new training's policy that begins with the weights of a checkpoint, to be fine-tuned.
+"""Warm start: a new training's policy takes weights from a checkpoint, to be fine-tuned.
 
-What shapes the network is as in the checkpoint. The standard deviation begins anew, at the
-training's own `initial_std` in every part of the action and within its own bounds, whatever made
-the checkpoint: a clone has none that was learned, and the one that a training has arrived at may be
-too small to find anything new. A value network that the checkpoint lacks begins as a copy of the
-network that acts, with a new layer on top; one read off the true state (`critic`) begins anew.
+The network's architecture is that of the checkpoint. The standard deviation is reset to the
+training's own `initial_std` in every part of the action, within its own bounds, whatever wrote the
+checkpoint: a clone has not learned any, and the final one of a training may be too small to explore
+anything new. A value network that the checkpoint lacks begins as a copy of the acting network, with
+a new layer on top; one on the true state (`critic`) begins with new weights.
 
-Of an `EncoderOnly` nothing but the encoder of the camera is taken over, into a policy that may be
-for another skill with other sensors and another memory: DD-PPO's transfer (section 6).
+An `EncoderOnly` gives only its camera encoder, to a policy that may be for another skill with other
+sensors and another memory: DD-PPO's transfer (section 6).
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ from tpsrl.rl.run import checkpoint as checkpoints
 from tpsrl.rl.run.checkpoint import Checkpoint
 from tpsrl.runtime import files
 
-# Settings of the training's own; the others are the checkpoint's.
+# Settings taken from the training; the others are taken from the checkpoint.
 _OWN = (
     "initial_std",
     "min_std",
@@ -45,9 +45,9 @@ _TRUNK, _VALUE_TRUNK, _VALUE_HEAD = "trunk.", "value_trunk.", "value_head."
 _CRITIC = ("critic.", "moments.critic.")
 _LOG_STD, _STD = "action_head.log_std", "action_head.std."
 _NAMED = 16  # hexadecimal digits of a digest
-_BLIND = "state"  # the encoder that looks at nothing
+_BLIND = "state"  # the encoder without camera
 _ENCODER = "trunk.encoder."
-# What reads an observation first.
+# First layers of an observation.
 _FIRST_LAYERS = {
     "state": ("trunk.embed.0.weight", "value_trunk.embed.0.weight"),
     CRITIC: ("critic.0.weight",),
@@ -55,15 +55,15 @@ _FIRST_LAYERS = {
 
 
 class EncoderOnly(Checkpoint):
-    """A checkpoint of whose weights only those of the encoder are to be taken."""
+    """A checkpoint of which only the encoder's weights are taken."""
 
     __slots__ = ()
 
 
 def find(path: str, field: str = "init") -> Path:
-    """The checkpoint that a path means: itself, or the best one of a training's folder.
+    """Returns the checkpoint of a path: the path itself, or the best one of a training's folder.
 
-    `field` is where the path was given.
+    `field` is the setting that gave the path, for messages.
 
     Raises:
         UserError: there is none.
@@ -77,10 +77,10 @@ def find(path: str, field: str = "init") -> Path:
 
 
 def encoder_of(own: PolicySettings, checkpoint: Checkpoint) -> PolicySettings:
-    """The network of a training with these settings that takes a checkpoint's encoder.
+    """Returns the network settings for a training that takes a checkpoint's encoder.
 
     Raises:
-        UserError: the checkpoint has none, does not say what it is, or it is not known.
+        UserError: the checkpoint has no encoder or does not describe it, or it is not known.
     """
     theirs = checkpoints.policy_settings(checkpoint)
     if theirs.encoder == _BLIND:
@@ -89,10 +89,10 @@ def encoder_of(own: PolicySettings, checkpoint: Checkpoint) -> PolicySettings:
 
 
 def network(own: PolicySettings, checkpoint: Checkpoint) -> PolicySettings:
-    """The network of a training with these settings that begins with a checkpoint.
+    """Returns the network settings for a training that begins with a checkpoint.
 
     Raises:
-        UserError: the checkpoint does not say what its network is, or its encoder is not known.
+        UserError: the checkpoint does not describe its network, or its encoder is not known.
     """
     theirs = checkpoints.policy_settings(checkpoint)
     kept = {name: getattr(own, name) for name in _OWN}
@@ -102,7 +102,7 @@ def network(own: PolicySettings, checkpoint: Checkpoint) -> PolicySettings:
 
 
 def origin(checkpoint: Checkpoint) -> Json:
-    """What is noted of where weights came from: the file's name, and a digest of what it holds.
+    """Returns a note of where weights came from: the file's name, and a digest of its content.
 
     Raises:
         UserError: the file cannot be read.
@@ -116,9 +116,10 @@ def origin(checkpoint: Checkpoint) -> Json:
 
 
 def take_over(policy: ActorCritic, checkpoint: Checkpoint) -> None:
-    """Puts a checkpoint's weights into a new policy, whose settings are those of `network`.
+    """Loads a checkpoint's weights into a new policy, whose settings are those of `network`.
 
-    Of an `EncoderOnly` those of the encoder, into a policy whose settings are of `encoder_of`.
+    From an `EncoderOnly` only the encoder is loaded, into a policy with the settings of
+    `encoder_of`.
 
     Raises:
         UserError: it was made for other observations or actions (names them), is of another
@@ -146,17 +147,17 @@ def take_over(policy: ActorCritic, checkpoint: Checkpoint) -> None:
 def widened(
     checkpoint: Checkpoint, columns: Mapping[str, np.ndarray], sizes: Mapping[str, int]
 ) -> Checkpoint:
-    """The same policy with a wider observation, whose new numbers have no effect at first.
+    """Returns the same policy with a wider observation, whose new numbers have no effect at first.
 
     Args:
-        checkpoint: whose state is narrower
-        columns: for "state", and for the critic's true state where there is one, the column in the
+        checkpoint: checkpoint with the narrower observation
+        columns: for "state", and for the critic's true state if there is one, the column in the
             wider observation of each number of the narrower one
-        sizes: of the wider observations, by the same names
+        sizes: lengths of the wider observations, by the same names
 
     Raises:
-        UserError: the checkpoint does not say what it sees, it normalises that, or its weights are
-            of other numbers.
+        UserError: the checkpoint does not describe its observations, normalises them, or has
+            weights of another size.
     """
     settings = checkpoints.policy_settings(checkpoint)
     if settings.normalise_observations:
@@ -184,7 +185,7 @@ def widened(
 
 
 def _take_encoder(policy: ActorCritic, checkpoint: Checkpoint) -> None:
-    """Puts a checkpoint's encoder in the place of each that a policy has."""
+    """Replaces every encoder of a policy by that of a checkpoint."""
     settings = encoder_of(policy.settings, checkpoint)
     for name in _OF_ENCODER:
         theirs, ours = getattr(settings, name), getattr(policy.settings, name)
@@ -206,13 +207,13 @@ def _take_encoder(policy: ActorCritic, checkpoint: Checkpoint) -> None:
 
 
 def _has_critic(own: dict[str, torch.Tensor], weights: dict[str, torch.Tensor]) -> bool:
-    """Whether there are weights for a value off the true state, and of as many numbers of it."""
+    """Returns whether there are weights for a value of the true state, of the same shapes."""
     names = [name for name in own if name.startswith(_CRITIC)]
     return all(name in weights and weights[name].shape == own[name].shape for name in names)
 
 
 def _check_spec(policy: ActorCritic, checkpoint: Checkpoint) -> None:
-    """Refuses a checkpoint for other observations or other parts of the action."""
+    """Checks that a checkpoint has the same observations and action mask as a policy."""
     spec, own = checkpoints.policy_spec(checkpoint), policy.spec
     for name in sorted((spec.observations.keys() | own.observations.keys()) - {CRITIC}):
         theirs, ours = spec.observations.get(name), own.observations.get(name)
@@ -229,7 +230,7 @@ def _check_spec(policy: ActorCritic, checkpoint: Checkpoint) -> None:
 
 
 def _set_std(policy: ActorCritic) -> None:
-    """The initial standard deviation in every part of the action."""
+    """Sets the initial standard deviation in every part of the action."""
     head = policy.action_head
     log_std = math.log(policy.settings.initial_std)
     with torch.no_grad():
@@ -245,6 +246,6 @@ def _shape(shape: Any) -> str:
 
 
 def _parts(mask: Sequence[bool]) -> str:
-    """The numbers of the parts that a mask has."""
+    """Lists the numbers of the parts in a mask."""
     used = ", ".join(str(part) for part, on in enumerate(mask) if on)
     return f"parts {used} of {len(mask)}"

@@ -1,4 +1,4 @@
-"""What a training shows while it runs: a progress bar on a terminal, else a line now and then."""
+"""Console output of a training: a progress bar on a terminal, otherwise lines at intervals."""
 
 import contextlib
 import time
@@ -10,12 +10,12 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from tpsrl.rl.envs.vec_env import Json
 
-_EVERY_S = 60.0  # between two lines of the training's course
-_PREPARING_EVERY_S = 10.0  # and of what comes before
+_EVERY_S = 60.0  # between two lines during training
+_PREPARING_EVERY_S = 10.0  # and during its preparation
 
 
 class Watch(contextlib.AbstractContextManager["Watch"]):
-    """Shows the course of a training of so many steps, and of what it takes to begin it."""
+    """Shows the progress of a training of `steps` steps, and of its preparation."""
 
     def __init__(self, title: str, steps: int, console: Console) -> None:
         self._console = console
@@ -43,7 +43,7 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
         self._progress.stop()
 
     def prepare(self, what: str, done: int, count: int) -> None:
-        """How far it is with something that comes before the training; at first with 0 `done`."""
+        """Shows the progress of a preparation, which begins with 0 `done`."""
         self._progress.update(self._task, told=f"{done} of {count} done")
         if done == 0:
             self._print(what)
@@ -54,7 +54,7 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
         self._said = time.monotonic()
 
     def update(self, row: Json) -> None:
-        """See `tpsrl.rl.run.trainer.Watcher.update`."""
+        """See `tpsrl.rl.run.records.Watcher.update`."""
         told = f"{row['samples_per_s']:,.0f}/s"
         if row["success"] is not None:
             told = f"success {100 * row['success']:.0f}%, return {row['return']:.2f}, {told}"
@@ -64,11 +64,11 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
             self._print(f"{row['steps']:,} steps: {told}")
 
     def say(self, text: str) -> None:
-        """See `tpsrl.rl.run.trainer.Watcher.say`."""
+        """See `tpsrl.rl.run.records.Watcher.say`."""
         self._print(text)
 
     def _is_time(self, every_s: float) -> bool:
-        """Whether a line is due; a terminal has the bar."""
+        """Returns whether a line is due; a terminal has the progress bar instead."""
         return not self._console.is_terminal and time.monotonic() - self._said > every_s
 
     def _print(self, text: str) -> None:

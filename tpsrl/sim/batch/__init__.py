@@ -1,1 +1,1 @@
-"""Many homes that step together, seen and told as tensors of one device."""
+"""Many homes that step together, with states and actions as tensors of one device."""

@@ -11,10 +11,11 @@ from tpsrl.world.state import WorldState
 
 
 class BatchSimulator(Protocol):
-    """Homes of one device that take every control step together.
+    """Homes on one device that take every control step together.
 
-    What it gives is true until the next call: tensors may be views of the engine's own arrays.
-    Homes are frozen and restored, where the engine can, through `tpsrl.sim.base.Simulator`.
+    Returned tensors are valid until the next call, since they may be views of the engine's own
+    arrays. Snapshots are taken and restored through `tpsrl.sim.base.Simulator`, if the engine
+    supports them.
     """
 
     @property
@@ -24,11 +25,11 @@ class BatchSimulator(Protocol):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What this engine can do; `device` is where its tensors are."""
+        """Capabilities of the engine; `device` is the device of its tensors."""
         ...
 
     def reset(self, env_ids: Sequence[int], episodes: Sequence[Episode]) -> None:
-        """Puts the named homes into the starts of their episodes; the others stay as they are.
+        """Puts homes into the start states of their episodes; the other homes do not change.
 
         Raises:
             UserError: see `tpsrl.sim.base.Simulator.reset`.
@@ -36,27 +37,33 @@ class BatchSimulator(Protocol):
         ...
 
     def step(self, actions: torch.Tensor, moving: torch.Tensor | None = None) -> None:
-        """One control step of 1/30 s of all homes, which must all have been reset.
+        """Takes one control step of 1/30 s in all homes.
+
+        All homes must have been reset before.
 
         Args:
-            actions: (n, 11) as `tpsrl.world.action` says, clipped.
-            moving: (n,) bool, the homes that step; the others are as if nothing had happened.
+            actions: (n, 11) as in `tpsrl.world.action`, clipped to [-1, 1].
+            moving: (n,) bool, the homes that step; the other homes do not change.
 
         Raises:
-            UserError: the actions have another shape.
-            RunError: a home has outgrown the engine's room for contacts, or is not finite; names
-                it, and what to raise.
+            UserError: the actions have the wrong shape.
+            RunError: a home exceeds the engine's room for contacts or constraints, or its state is
+                not finite; names the home and the setting to raise.
         """
         ...
 
     def state(self) -> WorldState:
-        """The state of all homes as tensors; rows beyond an episode's last object are NaN."""
+        """Returns the state of all homes; rows beyond an episode's last object are NaN."""
         ...
 
     def depth(self, height: int = 64, width: int = 64) -> torch.Tensor:
-        """Head depth (n, height, width) float32, 0 to 10 m mapped to 0 to 1, 90 degrees wide."""
+        """Returns the head camera's depth, 90 degrees wide.
+
+        Returns:
+            (n, height, width) float32, 0 to 10 m mapped to 0 to 1.
+        """
         ...
 
     def close(self) -> None:
-        """Frees what the engine holds; safe to call twice."""
+        """Frees the engine's resources; safe to call twice."""
         ...

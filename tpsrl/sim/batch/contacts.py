@@ -1,4 +1,4 @@
-"""`tpsrl.sim.contacts` over all homes at once: what one list of contacts says of each of them."""
+"""`tpsrl.sim.contacts` for all homes at once, from one list of contacts."""
 
 import dataclasses
 
@@ -9,12 +9,12 @@ import torch
 class Contacts:
     """The contacts of all homes in one list, in any order."""
 
-    live: torch.Tensor  # (k,) bool, whether the entry is a contact at all
-    home: torch.Tensor  # (k,) the home it is in
+    live: torch.Tensor  # (k,) bool, whether the entry is a contact
+    home: torch.Tensor  # (k,) index of the contact's home
     geom: torch.Tensor  # (k, 2)
     distance: torch.Tensor  # (k,) metres, negative inside
     dim: torch.Tensor  # (k,) contact dimensions
-    address: torch.Tensor  # (k, edges) its rows of constraints, -1 where it is inside its gap
+    address: torch.Tensor  # (k, edges) constraint rows, -1 for contacts inside their gap
 
 
 def largest_forces(
@@ -24,9 +24,9 @@ def largest_forces(
     floor: int,
     held: torch.Tensor,
 ) -> torch.Tensor:
-    """The largest normal force (n,) of one contact in each home, newton.
+    """Returns the largest normal force (n,) of a single contact in each home, newton.
 
-    What counts is as in `tpsrl.sim.contacts.largest_force`.
+    The same contacts count as in `tpsrl.sim.contacts.largest_force`.
 
     Args:
         contacts: of all homes.
@@ -35,7 +35,7 @@ def largest_forces(
         floor: the floor's geom.
         held: (n,) geom of the held object, -1 for none.
     """
-    # Entries that are no contacts may hold anything.
+    # Entries that are not contacts have arbitrary values.
     home = torch.where(contacts.live, contacts.home, 0).long()
     one, other = torch.where(contacts.live[:, None], contacts.geom, 0).long().unbind(1)
     of_robot, by_robot, own = robot[one], robot[other], held[home]
@@ -52,14 +52,14 @@ def largest_forces(
 
 
 def touched_most(contacts: Contacts, num_homes: int, cup: int, mark: torch.Tensor) -> torch.Tensor:
-    """The mark (n,) of what touches the cup most deeply in each home, -1 for nothing.
+    """Returns the mark (n,) of the geom that touches the cup most deeply in each home, or -1.
 
-    Of two that are equally deep the lower mark counts.
+    Of two equally deep geoms the one with the lower mark counts.
 
     Args:
         contacts: of all homes.
         num_homes: n.
-        cup: its geom.
+        cup: the cup's geom.
         mark: (ngeom,) at least 0 for geoms that count.
     """
     home = torch.where(contacts.live, contacts.home, 0).long()

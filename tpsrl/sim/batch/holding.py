@@ -1,7 +1,7 @@
-"""The suction's rules and the force that counts, for many homes at once.
+"""Rules of the suction cup and sums of contact forces, for many homes at once.
 
-What `tpsrl.sim.mujoco_home.MujocoHome` does for one home, written without a branch that depends on
-a home, so that nothing leaves the tensors' device. A test steps both through the same moments.
+The rules are those of `tpsrl.sim.mujoco_home.MujocoHome` for one home, without branches on a home's
+values, so that no data leaves the device. A test steps both through the same situations.
 """
 
 import dataclasses
@@ -15,38 +15,38 @@ from tpsrl.world.state import JOINTS
 
 @dataclasses.dataclass(slots=True)
 class CupHolds:
-    """What the cups hold; entries as the attributes of `MujocoHome`."""
+    """What each cup holds; the fields are the attributes of `MujocoHome`, for n homes."""
 
     held: torch.Tensor  # (n,) slot, -1 for none
     held_joint: torch.Tensor  # (n,) index into JOINTS, -1 for none
-    leaving: torch.Tensor  # (n,) index into JOINTS, or a slot after all of these; -1 for none
+    leaving: torch.Tensor  # (n,) index into JOINTS, or slot + len(JOINTS); -1 for none
     violation: torch.Tensor  # (n,) bool
 
     @property
     def any(self) -> torch.Tensor:
-        """Which cups (n,) hold something."""
+        """Whether each cup (n,) holds an object or a handle."""
         return (self.held >= 0) | (self.held_joint >= 0)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RuleArrays:
-    """The engine's arrays that the rules read, and below those that they write."""
+    """Arrays of the engine that the rules read; `eq_*` and `cup_margin` are also written."""
 
     pos: torch.Tensor  # (n, bodies, 3)
     quat: torch.Tensor  # (n, bodies, 4) w, x, y, z
     mat: torch.Tensor  # (n, bodies, 3, 3)
-    tip: torch.Tensor  # (n, 3) of the cup
+    tip: torch.Tensor  # (n, 3) tip of the cup
     eq_data: torch.Tensor  # (n, equalities, k)
     eq_active: torch.Tensor  # (n, equalities) bool
     cup_margin: torch.Tensor  # (n,)
 
 
 class HoldRules:
-    """The rules for homes of one model.
+    """Rules of the suction cup for homes of one model.
 
     Args:
         home: the model and the addresses of its parts.
-        device: where the tensors are.
+        device: device of the tensors.
     """
 
     def __init__(self, home: HomeModel, device: torch.device) -> None:
@@ -61,7 +61,7 @@ class HoldRules:
         self._free_margin = float(home.model.geom_margin[home.cup_geom])
 
     def release(self, holds: CupHolds, bodies: RuleArrays, who: torch.Tensor) -> None:
-        """Lets go what the cups hold, where `who` (n,) and something is held."""
+        """Releases the held objects and handles of the homes `who` (n,) bool."""
         object_, link = who & (holds.held >= 0), who & (holds.held < 0) & (holds.held_joint >= 0)
         off = self._is(self._weld, holds.held, object_)
         off |= self._is(self._connect, holds.held_joint, link)
@@ -79,13 +79,14 @@ class HoldRules:
         grip: torch.Tensor,
         longest: torch.Tensor,
     ) -> None:
-        """What becomes of the holds after a control step, as `MujocoHome._hold` has it.
+        """Updates the holds after a control step, as `MujocoHome._hold` does for one home.
 
         Args:
-            holds: of all homes, changed.
-            bodies: the engine's arrays after the step; equalities and margins are changed.
-            touched: (n,) what touches the cup most deeply, by `HomeModel.geom_grasp`.
-            grip: (n,) bool, whether the cups are to grip.
+            holds: of all homes, updated in place.
+            bodies: the engine's arrays after the step; equalities and margins are updated.
+            touched: (n,) mark in `HomeModel.geom_grasp` of the geom that touches the cup most
+                deeply, -1 for none.
+            grip: (n,) bool, whether the actions grip.
             longest: (n, slots) metres, the longest side of each object.
         """
         holding = holds.any
@@ -100,12 +101,12 @@ class HoldRules:
         self._hold_link(holds, bodies, touched - self._capacity, free & (touched >= self._capacity))
 
     def _is(self, table: torch.Tensor, index: torch.Tensor, who: torch.Tensor) -> torch.Tensor:
-        """Which equality (n, equalities) is the `index`-th of a table, where `who`."""
+        """Returns the mask (n, equalities) of the `index`-th entry of a table, for homes `who`."""
         chosen = table[index.clamp(0, len(table) - 1)]
         return (self._equality == chosen[:, None]) & who[:, None]
 
     def _error(self, holds: CupHolds, bodies: RuleArrays) -> torch.Tensor:
-        """How far (n,) the tip is from an object's centre, or from where it took a handle."""
+        """Returns the distances (n,) of the tip from the held object's centre or handle."""
         centre = _of(bodies.pos, self._slot_body, holds.held)
         _, pos, mat, anchor = self._handle(bodies, holds.held_joint)
         taken = pos + _turn(mat, anchor)
@@ -115,14 +116,14 @@ class HoldRules:
     def _handle(
         self, bodies: RuleArrays, joint: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Index and pose of a door or drawer, and where the cup took it, in its frame."""
+        """Returns index and pose of a door or drawer, and the cup's grasp point in its frame."""
         index = joint.clamp(0, len(JOINTS) - 1)
         pos = _of(bodies.pos, self._marker_body, index)
         mat = _of(bodies.mat, self._marker_body, index)
         return index, pos, mat, _of(bodies.eq_data, self._connect, index)[:, 3:6]
 
     def _is_off(self, holds: CupHolds, bodies: RuleArrays, longest: torch.Tensor) -> torch.Tensor:
-        """Whether the cups (n,) are away from what they let go, and not in it."""
+        """Returns whether the cups (n,) are clear of released objects, as `MujocoHome._is_off`."""
         slot = (holds.leaving - len(JOINTS)).clamp(0, self._capacity - 1)
         away = (bodies.tip - _of(bodies.pos, self._slot_body, slot)).norm(dim=1)
         off_object = away >= longest.gather(1, slot[:, None])[:, 0]
@@ -135,7 +136,7 @@ class HoldRules:
     def _leave(
         self, holds: CupHolds, bodies: RuleArrays, off: torch.Tensor, again: torch.Tensor
     ) -> None:
-        """Ends the leaving where the cup is off, or has taken the handle again."""
+        """Ends a release where the cup is clear (`off`) or holds the handle again (`again`)."""
         bodies.cup_margin.copy_(torch.where(off, self._free_margin, bodies.cup_margin))
         bodies.eq_active.logical_or_(self._is(self._connect, holds.leaving, again))
         holds.held_joint = torch.where(again, holds.leaving, holds.held_joint)
@@ -144,7 +145,7 @@ class HoldRules:
     def _weld_on(
         self, holds: CupHolds, bodies: RuleArrays, slot: torch.Tensor, who: torch.Tensor
     ) -> None:
-        """Holds objects as they are relative to the cup."""
+        """Holds objects at their current poses relative to the cup."""
         index = slot.clamp(0, self._capacity - 1)
         pos, quat = (_of(values, self._slot_body, index) for values in (bodies.pos, bodies.quat))
         cup_pos, cup_quat = bodies.pos[:, self._cup], bodies.quat[:, self._cup]
@@ -159,7 +160,7 @@ class HoldRules:
     def _hold_link(
         self, holds: CupHolds, bodies: RuleArrays, joint: torch.Tensor, who: torch.Tensor
     ) -> None:
-        """Holds doors and drawers by a ball joint at the tip, where that is near the handle."""
+        """Holds doors and drawers by a ball joint at the tip, where the tip is near the handle."""
         index, pos, mat, _ = self._handle(bodies, joint)
         local = _turn(mat.mT, bodies.tip - pos)
         who = who & ((local - self._marker[index]).norm(dim=1) <= HANDLE_M)
@@ -172,20 +173,20 @@ class HoldRules:
     def _switch_on(
         self, bodies: RuleArrays, which: torch.Tensor, data: torch.Tensor, who: torch.Tensor
     ) -> None:
-        """Writes `data` (n, k) into the equalities `which` (n, equalities) and switches them on."""
+        """Writes `data` (n, k) into the equalities `which` (n, equalities) and activates them."""
         bodies.eq_data.copy_(torch.where(which[..., None], data[:, None], bodies.eq_data))
         bodies.eq_active.logical_or_(which)
-        # Contacts with a margin of -1 m never form: the hold would fight them.
+        # With a margin of -1 m the cup has no contacts, which would work against the hold.
         bodies.cup_margin.copy_(torch.where(who, -1.0, bodies.cup_margin))
 
 
 @dataclasses.dataclass(slots=True)
 class ContactForces:
-    """The forces that count, newton; entries (n,) as the attributes of `MujocoHome`."""
+    """Contact forces (n,) in newton: `force`, `force_total` and `_force_level` of `MujocoHome`."""
 
     last: torch.Tensor
     total: torch.Tensor
-    level: torch.Tensor  # from which the next rise is counted
+    level: torch.Tensor  # from which the next rise is measured
 
     def count(self, force: torch.Tensor) -> None:
         """Sums the rises of the force (n,) from step to step, as habitat-lab's RobotForce does."""
@@ -197,18 +198,18 @@ class ContactForces:
 
 
 def _of(values: torch.Tensor, table: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-    """Of values (n, m, ...) each home's row of the `index`-th (n,) entry of a table."""
+    """Returns each home's row of `values` (n, m, ...) at the `index`-th (n,) entry of a table."""
     rows = torch.arange(len(values), device=values.device)
     return values[rows, table[index.clamp(0, len(table) - 1)].long()]
 
 
 def _turn(mat: torch.Tensor, vectors: torch.Tensor) -> torch.Tensor:
-    """Rotations (n, 3, 3) of vectors (n, 3)."""
+    """Rotates vectors (n, 3) by matrices (n, 3, 3)."""
     return torch.einsum("nij,nj->ni", mat, vectors)
 
 
 def _after_inverse(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-    """Quaternions (n, 4) of a turn by `second` and then back by `first`."""
+    """Returns quaternions (n, 4) of the rotation by `second`, then by the inverse of `first`."""
     w, v = first[:, :1], -first[:, 1:]
     other_w, other = second[:, :1], second[:, 1:]
     real = w * other_w - (v * other).sum(1, keepdim=True)

@@ -1,4 +1,4 @@
-"""A batch of homes that are stepped one after another: any engine as a `BatchSimulator`."""
+"""Any engine as a `BatchSimulator`, by stepping its homes one after another."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from tpsrl.world.state import WorldState
 
 
 class LoopedBatch:
-    """`tpsrl.sim.batch.base.BatchSimulator` by a per-environment simulator, tensors on the CPU."""
+    """`tpsrl.sim.batch.base.BatchSimulator` on top of a `Simulator`, with tensors on the CPU."""
 
     def __init__(self, simulator: Simulator) -> None:
         self._simulator = simulator
@@ -27,7 +27,7 @@ class LoopedBatch:
 
     @property
     def capabilities(self) -> Capabilities:
-        """Those of the simulator."""
+        """Capabilities of the simulator."""
         return self._simulator.capabilities
 
     def reset(self, env_ids: Sequence[int], episodes: Sequence[Episode]) -> None:
@@ -56,6 +56,10 @@ class LoopedBatch:
 
 
 def check_actions(actions: torch.Tensor, num_envs: int) -> None:
-    """Refuses actions that are not (num_envs, 11)."""
+    """Checks the shape of actions.
+
+    Raises:
+        UserError: the shape is not (num_envs, 11).
+    """
     if tuple(actions.shape) != (num_envs, SIZE):
         raise UserError(f"actions: shape is {tuple(actions.shape)}, expected ({num_envs}, {SIZE})")

@@ -1,1 +1,1 @@
-"""Habitat as an engine: habitat-lab's simulator in processes of the user's own interpreter."""
+"""The engine `habitat`: habitat-lab's simulator in processes of the user's own interpreter."""

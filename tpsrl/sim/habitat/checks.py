@@ -1,4 +1,4 @@
-"""What a Habitat environment has, and the commands that bring what it lacks."""
+"""Checks of a Habitat installation, with the commands that install what is missing."""
 
 import dataclasses
 
@@ -18,7 +18,7 @@ _SIM, _LAB = "0.3.3", "0.3"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at: whether it is there, what was found, and what brings it."""
+    """Result of one check: whether it passed, what was found, and the remedy."""
 
     name: str
     ok: bool
@@ -27,7 +27,7 @@ class Check:
 
 
 def check(settings: HabitatSettings) -> list[Check]:
-    """Looks at interpreter, versions, datasets and rendering; changes and downloads nothing."""
+    """Checks interpreter, versions, datasets and rendering; changes and downloads nothing."""
     data = [
         Check(path, False, "missing", f"cd {data_folder(settings)} && {download(source)}")
         for path, source in sorted(worker.missing(str(data_folder(settings))).items())
@@ -59,7 +59,7 @@ def _versions(versions: dict[str, str]) -> list[Check]:
 
 
 def _rendering(link: Connection, settings: HabitatSettings) -> Check:
-    """Whether an empty scene can be drawn on the GPU that is asked for, or in software."""
+    """Checks that an empty scene can be drawn on the GPU of the settings, or in software."""
     where = "software EGL" if settings.gpu < 0 else f"GPU {settings.gpu}"
     remedy = (
         "apt-get install libegl1 libgl1-mesa-dri"
@@ -68,6 +68,6 @@ def _rendering(link: Connection, settings: HabitatSettings) -> Check:
     )
     try:
         link.ask({"ask": "draw", "gpu": settings.gpu})
-    except Exception as error:  # a lost process too: drivers end it in C++
+    except Exception as error:  # also HomeLost: drivers may end the process in C++
         return Check("rendering", False, f"{where}: {error}", remedy)
     return Check("rendering", True, where)

@@ -1,4 +1,4 @@
-"""One process of the user's Habitat interpreter, and what is said to it."""
+"""Connection to one process of the user's Habitat interpreter."""
 
 import contextlib
 import functools
@@ -16,11 +16,11 @@ from tpsrl.sim.base import HomeLost
 from tpsrl.sim.habitat import worker
 from tpsrl.sim.habitat.settings import HabitatSettings
 
-_LAST_LINES = 8  # of the process, in a message
+_LAST_LINES = 8  # of the process's log, in a message
 _SHOWN_BYTES = 4000
-_LOADING_S = 120.0  # that a process has at least to start, or to load a scene
-_END_S = 5.0  # that a process has to end
-_HUNG = "Timeout ("  # how faulthandler begins to tell where a process is
+_LOADING_S = 120.0  # shortest time limit for starting a process or loading a scene
+_END_S = 5.0  # time limit for the end of a process
+_HUNG = "Timeout ("  # start of faulthandler's output for a process that hangs
 INSTALL = "conda install habitat-sim=0.3.3 withbullet headless -c conda-forge -c aihabitat"
 INSTALL_LAB = "pip install habitat-lab"
 DOWNLOAD = "python -m habitat_sim.utils.datasets_download --uids {source} --data-path data/"
@@ -29,12 +29,12 @@ Reply = tuple[dict[str, Any], dict[str, np.ndarray]]
 
 
 class Connection:
-    """Starts a process and talks to it.
+    """A process of the Habitat interpreter, started on creation, for requests and replies.
 
-    `versions` are those of Python, numpy, habitat and habitat_sim there.
+    `versions` are those of Python, numpy, habitat and habitat_sim in the process.
 
     Raises:
-        UserError: it cannot be started, or lacks something; says what to install or download.
+        UserError: the process cannot be started or lacks packages; names what to install.
     """
 
     def __init__(self, settings: HabitatSettings) -> None:
@@ -80,11 +80,11 @@ class Connection:
 
     @property
     def pid(self) -> int:
-        """Number of the process."""
+        """Process id."""
         return self._process.pid
 
     def ask(self, header: dict[str, Any]) -> Reply:
-        """Says something that may load much, and waits for the answer; see `say` and `answer`."""
+        """Sends a request that may load data, and returns the reply; see `say` and `answer`."""
         self.say(header, within_s=max(self._timeout_s, _LOADING_S))
         return self.answer()
 
@@ -94,7 +94,12 @@ class Connection:
         arrays: dict[str, np.ndarray] | None = None,
         within_s: float | None = None,
     ) -> None:
-        """Says something, to which there will be one answer within so long, or the settings' time.
+        """Sends a request, to which the process sends one reply.
+
+        Args:
+            header: the request, JSON types
+            arrays: arrays by name
+            within_s: time limit of the reply in seconds; by default `timeout_s` of the settings
 
         Raises:
             HomeLost: the process has ended.
@@ -106,14 +111,14 @@ class Connection:
             raise self._lost() from None
 
     def answer(self) -> Reply:
-        """The answer to what was said.
+        """Returns the reply to the last request.
 
         Raises:
-            UserError: it is a refusal.
-            HomeLost: something failed there, or the process has ended, or was silent for too long
-                and was ended.
+            UserError: the process refused the request.
+            HomeLost: the request failed, the process has ended, or it exceeded the time limit and
+                was killed.
         """
-        # A process that hangs ends itself and tells where; one that is stopped is ended here.
+        # A process that hangs ends itself and logs where; a stopped process is killed here.
         self._link.settimeout(self._within_s + _END_S)
         try:
             header, arrays = worker.receive(self._link)
@@ -138,7 +143,7 @@ class Connection:
         return HomeLost(f"the Habitat process {how}{said}")
 
     def _said(self) -> str:
-        """The last lines of the process, after a colon."""
+        """Returns the last lines of the process's log as the end of a message."""
         size = self._log.seek(0, os.SEEK_END)
         self._log.seek(max(0, size - _SHOWN_BYTES))
         lines = self._log.read().decode(errors="replace").splitlines()
@@ -146,7 +151,7 @@ class Connection:
         return f"; its last lines: {' | '.join(shown)}" if shown else ""
 
     def kill(self) -> None:
-        """Ends the process at once; who waits for its answer gets `HomeLost`."""
+        """Kills the process; a thread that waits for its reply gets `HomeLost`."""
         self._process.kill()
 
     def close(self) -> None:
@@ -167,7 +172,7 @@ def _end(code: int) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """That of this process, without what points its Python at our packages."""
+    """Returns this process's environment, without variables that select our Python's packages."""
     own = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}
     variables = {name: value for name, value in os.environ.items() if name not in own}
     return {"MAGNUM_LOG": "quiet", "HABITAT_SIM_LOG": "quiet", **variables}
@@ -175,7 +180,7 @@ def _environment() -> dict[str, str]:
 
 @functools.cache
 def versions_of(settings: HabitatSettings) -> dict[str, str]:
-    """The versions that an interpreter has, asked of a process of its own.
+    """Returns the versions of an interpreter's packages, from a process started for this.
 
     Raises:
         UserError: see `Connection`.
@@ -186,10 +191,10 @@ def versions_of(settings: HabitatSettings) -> dict[str, str]:
 
 
 def download(source: str) -> str:
-    """The command that downloads a dataset into `data/`."""
+    """Returns the command that downloads a dataset into `data/`."""
     return DOWNLOAD.format(source=source)
 
 
 def data_folder(settings: HabitatSettings) -> Path:
-    """The folder that holds `data/`, absolute."""
+    """Returns the absolute path of the folder that holds `data/`."""
     return Path(settings.data).expanduser().resolve()

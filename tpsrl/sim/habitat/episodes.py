@@ -1,4 +1,4 @@
-"""Our episodes as habitat-lab's records: the way back of `tpsrl.world.habitat`."""
+"""Conversion of episodes to habitat-lab's records, the inverse of `tpsrl.world.habitat`."""
 
 import math
 from typing import Any
@@ -22,14 +22,16 @@ _MARKERS = (
 
 
 def to_habitat(episode: Episode, frame: str) -> dict[str, Any]:
-    """An episode as JSON types of habitat-lab's `RearrangeEpisode`, and what our worker adds.
+    """Converts an episode to JSON types of habitat-lab's `RearrangeEpisode`.
+
+    The keys `robot_position`, `robot_yaw`, `held` and `held_pose` are additions for the worker.
 
     Args:
         episode: in a layout of ReplicaCAD
-        frame: key of `FRAMES`, in which the data has its objects
+        frame: key of `FRAMES`, the frame of object transforms in the data
 
     Raises:
-        UserError: the layout is none of ReplicaCAD's.
+        UserError: the layout is not one of ReplicaCAD's.
     """
     set_name, _, layout = episode.layout.partition("/")
     if set_name != "replica_cad" or layout not in load_layout_set("replica_cad").layouts:
@@ -77,7 +79,14 @@ def to_habitat(episode: Episode, frame: str) -> dict[str, Any]:
 
 
 def object_pose(name: str, pos: Any, quat: Any, frame: str) -> np.ndarray:
-    """The transform (4, 4) in Habitat of an object whose primitive is at `pos`, turned so."""
+    """Returns the transform (4, 4) in Habitat of an object from the pose of its primitive.
+
+    Args:
+        name: of the object
+        pos: (3,) position of the primitive, world frame (m)
+        quat: (4,) orientation of the primitive, w, x, y, z
+        frame: key of `FRAMES`, the frame of object transforms in the data
+    """
     pose = np.eye(4)
     mesh = quat_matrix(yaw_quat(-MESH_YAW.get(name, 0.0)))
     pose[:3, :3] = TO_OURS.T @ quat_matrix(np.asarray(quat)) @ mesh @ FRAMES[frame].T
@@ -104,7 +113,7 @@ def _joint_states(episode: Episode) -> dict[str, dict[str, float]]:
 
 
 def _hanging(episode: Episode, frame: str) -> list[list[float]]:
-    """The pose of the held object relative to the cup's tip, upright and turned like the base."""
+    """Returns the held object's pose relative to the cup's tip, upright with the base's yaw."""
     if episode.held < 0:
         return np.eye(4).tolist()
     placed = episode.objects[episode.held]

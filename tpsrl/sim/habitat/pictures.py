@@ -1,4 +1,4 @@
-"""Colour pictures of Habitat's homes: where the camera is, and the markers over what it shows."""
+"""Colour pictures of homes in Habitat: camera poses, and markers drawn over the pictures."""
 
 import math
 from collections.abc import Sequence
@@ -14,11 +14,11 @@ from tpsrl.world.fetch import HEAD_CAMERA_FOV_DEG
 from tpsrl.world.habitat import TO_OURS
 from tpsrl.world.layouts import load_layout_set
 
-_NEAR_M = 0.05  # a marker that is nearer to the camera, or behind it, is not drawn
+_NEAR_M = 0.05  # markers nearer to the camera, or behind it, are not drawn
 
 
 class HabitatCamera:
-    """The third-person camera of a home; it follows the robot as in `tpsrl.sim.pictures`."""
+    """Cameras of one home; the third-person camera follows as in `tpsrl.sim.pictures`."""
 
     def __init__(self) -> None:
         (x0, y0), (x1, y1) = load_layout_set("replica_cad").floor
@@ -28,7 +28,7 @@ class HabitatCamera:
     def ask(
         self, camera: str, base: np.ndarray, cup: np.ndarray, step: int, height: int, width: int
     ) -> dict[str, Any]:
-        """What the worker is told, see `tpsrl.sim.habitat.worker.Home.picture`.
+        """Returns the request for the worker; see `tpsrl.sim.habitat.worker.Home.picture`.
 
         Args:
             camera: "third_person" or "head"
@@ -39,7 +39,7 @@ class HabitatCamera:
             width: of the picture in pixels
 
         Raises:
-            UserError: there is no such camera.
+            UserError: the camera is unknown.
         """
         if camera not in CAMERAS:
             raise unknown("camera", camera, CAMERAS)
@@ -63,13 +63,13 @@ class HabitatCamera:
 def draw_markers(
     picture: np.ndarray, pose: np.ndarray, fov: float, markers: Sequence[Sphere]
 ) -> None:
-    """Draws spheres into a picture (height, width, 3) as discs, over whatever hides them.
+    """Draws spheres as discs over a picture, even where the scene hides them.
 
     Args:
-        picture: is written to
-        pose: (4, 4) of the camera in Habitat's frame
-        fov: degrees of the width
-        markers: in our frame
+        picture: (height, width, 3) uint8, modified in place
+        pose: (4, 4) pose of the camera in Habitat's frame
+        fov: horizontal field of view in degrees
+        markers: spheres in the world frame
     """
     height, width, _ = picture.shape
     focal = width / 2 / math.tan(math.radians(fov) / 2)

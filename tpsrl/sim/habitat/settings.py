@@ -1,4 +1,4 @@
-"""Where Habitat is and how its processes are run."""
+"""Settings of the engine `habitat`: interpreter, data and rendering."""
 
 import dataclasses
 import os
@@ -11,12 +11,12 @@ from tpsrl.errors import UserError
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HabitatSettings:
-    """What the engine `habitat` is told.
+    """Settings of the engine `habitat`.
 
     `python` is the interpreter that has habitat_sim ("": this one); `data` the folder that holds
     habitat-lab's `data/`; `gpu` the number of the GPU, -1 for software rendering; `depth` height
-    and width of the head camera in pixels; `colour` whether textures are loaded, without which
-    there are no pictures; `timeout_s` how long a process may be silent.
+    and width of the head camera in pixels; `colour` whether textures are loaded, which colour
+    pictures need; `timeout_s` the longest time in seconds until a process replies.
     """
 
     python: str = config.option("", "Python that has habitat_sim (default: this one)")
@@ -29,10 +29,10 @@ class HabitatSettings:
     timeout_s: float = config.option(300.0, "seconds that a process may be silent", minimum=1.0)
 
     def interpreter(self) -> str:
-        """The interpreter's path, absolute.
+        """Returns the absolute path of the interpreter.
 
         Raises:
-            UserError: there is no such program.
+            UserError: the path is not an executable file.
         """
         path = os.path.abspath(os.path.expanduser(self.python or sys.executable))
         if not os.access(path, os.X_OK) or Path(path).is_dir():

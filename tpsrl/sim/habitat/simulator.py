@@ -1,4 +1,4 @@
-"""The engine `habitat`: one process of the user's interpreter a home."""
+"""The engine `habitat`: one process of the user's Habitat interpreter per home."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -27,16 +27,17 @@ from tpsrl.world.state import WorldState
 
 T = TypeVar("T")
 
-_LIKE_M = 0.01  # sizes of objects that differ by less are the same
+_LIKE_M = 0.01  # object sizes that differ by less count as equal
 
 
 class HabitatSimulator:
     """`tpsrl.sim.base.Simulator` on habitat-lab's RearrangeSim.
 
-    The base is kept on the navigation mesh, whatever `filter_base` says elsewhere.
+    Habitat always keeps the base on its navigation mesh, so `filter_base` must be true.
 
     Raises:
-        UserError: Habitat cannot be had; says what to install or download.
+        UserError: Habitat is not available (names what to install or download), or an argument is
+            out of range.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class HabitatSimulator:
             raise
 
     def _open(self, env: int) -> Connection:
-        """A new process for a home."""
+        """Starts a process for a home."""
         link = Connection(self.settings)
         self._links[env] = link
         told = {
@@ -88,7 +89,7 @@ class HabitatSimulator:
 
     @property
     def capabilities(self) -> Capabilities:
-        """Neither exact snapshots nor shapes; colour where `habitat.colour` is true."""
+        """Capabilities of the engine `habitat`; colour only if `habitat.colour` is true."""
         able = engines.info("habitat").capabilities
         return dataclasses.replace(able, colour=self.settings.colour)
 
@@ -109,7 +110,7 @@ class HabitatSimulator:
         self._together(self._begin, env_ids)
 
     def _together(self, do: Callable[[int], object], envs: Sequence[int]) -> None:
-        """Does something with each home at once; starting one or loading its scene takes long."""
+        """Calls `do` for homes in parallel, since starting a home or loading a scene is slow."""
         if len(envs) == 1:
             do(envs[0])
             return
@@ -118,14 +119,14 @@ class HabitatSimulator:
                 list(threads.map(do, envs))
             except Exception:
                 raise
-            except BaseException:  # a signal; the threads end with what they wait for
+            except BaseException:  # a signal; killed processes end the threads
                 for link in self._links:
                     if link is not None:
                         link.kill()
                 raise
 
     def _begin(self, env: int) -> None:
-        """Puts a home into the start of its episode, in the frame in which the data has objects."""
+        """Resets a home, in the frame of object transforms that fits the data's bounding boxes."""
         episode, frame = self._episodes[env], self._frames[env]
         assert episode is not None
         home = self._put(env, episode, frame)
@@ -146,7 +147,7 @@ class HabitatSimulator:
             raise UserError(f"habitat.data: episode {episode.id}: {error}") from None
 
     def _guarded(self, env: int, call: Callable[[], T]) -> T:
-        """Does something with a home; where that is lost, so is its process."""
+        """Calls a function on a home; if the home is lost, ends its process."""
         try:
             return call()
         except HomeLost as error:
@@ -165,7 +166,7 @@ class HabitatSimulator:
         """See `tpsrl.sim.base.Simulator.step`.
 
         Raises:
-            HomeLost: a process has ended; its home is to be reset, the others have stepped.
+            HomeLost: a process has ended; its home must be reset, the others have stepped.
         """
         actions = np.ascontiguousarray(actions, dtype=np.float64)
         if actions.shape != (len(env_ids), act.SIZE):
@@ -183,7 +184,11 @@ class HabitatSimulator:
     def _ask_all(
         self, env_ids: Sequence[int], ask: str, arrays: Sequence[HomeArrays]
     ) -> tuple[dict[int, HomeArrays], HomeLost | None]:
-        """Asks homes at once; their answers, and what the last one that was lost died of."""
+        """Sends a request to homes at once.
+
+        Returns:
+            The replies by home, and the error of the last home that was lost, or None.
+        """
         links = [self._link(env) for env in env_ids]
         lost: HomeLost | None = None
         found, asked = {}, []
@@ -218,10 +223,10 @@ class HabitatSimulator:
         return WorldState(**{name: np.stack([row[name] for row in rows]) for name in rows[0]})
 
     def depth(self, env_ids: Sequence[int], height: int = 64, width: int = 64) -> np.ndarray:
-        """See `tpsrl.sim.base.Simulator.depth`: every k-th pixel of the `habitat.depth` ones.
+        """See `tpsrl.sim.base.Simulator.depth`; takes every k-th of `habitat.depth` pixels a side.
 
         Raises:
-            UserError: the size is no whole part of those.
+            UserError: `habitat.depth` is not a multiple of height and width.
         """
         whole = self.settings.depth
         if whole % height or whole % width:
@@ -241,10 +246,10 @@ class HabitatSimulator:
     def look(
         self, env_ids: Sequence[int], sizes: Mapping[str, cameras.Sides]
     ) -> dict[str, np.ndarray]:
-        """See `tpsrl.sim.base.Simulator.look`: head depth alone.
+        """See `tpsrl.sim.base.Simulator.look`; head depth only.
 
         Raises:
-            UserError: another picture is asked for.
+            UserError: another picture is requested.
         """
         engines.require_cameras("habitat", sizes)
         return {name: self.depth(env_ids, *sides) for name, sides in sizes.items()}
@@ -276,7 +281,7 @@ class HabitatSimulator:
         return (LASER_RANGE_M * shares).astype(np.float32)
 
     def clearance(self, env_ids: Sequence[int], targets: np.ndarray) -> np.ndarray:
-        """There is none.
+        """Not supported.
 
         Raises:
             UserError: always.
@@ -286,7 +291,7 @@ class HabitatSimulator:
     def neighbours(
         self, env_ids: Sequence[int], targets: np.ndarray, points: np.ndarray
     ) -> np.ndarray:
-        """There are none.
+        """Not supported.
 
         Raises:
             UserError: always.
@@ -294,7 +299,7 @@ class HabitatSimulator:
         raise _unable("neighbours")
 
     def snapshot(self, env_id: int) -> Snapshot:
-        """There is none.
+        """Not supported.
 
         Raises:
             UserError: always.
@@ -302,7 +307,7 @@ class HabitatSimulator:
         raise _unable("exact snapshots")
 
     def restore(self, env_id: int, snapshot: Snapshot) -> None:
-        """There is nothing to restore.
+        """Not supported.
 
         Raises:
             UserError: always.
@@ -317,10 +322,10 @@ class HabitatSimulator:
         width: int = 480,
         markers: Sequence[Sphere] = (),
     ) -> np.ndarray:
-        """See `tpsrl.sim.base.Simulator.render`; markers are drawn over what hides them.
+        """See `tpsrl.sim.base.Simulator.render`; markers are drawn even where the scene hides them.
 
         Raises:
-            UserError: `habitat.colour` is false, or there is no such camera.
+            UserError: `habitat.colour` is false, or the camera is unknown.
         """
         link = self._link(env_id)
         now = self.state([env_id])
@@ -336,7 +341,7 @@ class HabitatSimulator:
         return arrays["picture"]
 
     def shapes(self, env_id: int) -> list[Shape]:
-        """There are none.
+        """Not supported.
 
         Raises:
             UserError: always.
@@ -344,7 +349,7 @@ class HabitatSimulator:
         raise _unable("shapes for the viewer")
 
     def body_poses(self, env_id: int) -> np.ndarray:
-        """There are none.
+        """Not supported.
 
         Raises:
             UserError: always.

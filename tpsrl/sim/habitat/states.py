@@ -1,4 +1,4 @@
-"""What the worker tells of a home, in Habitat's frame, as a row of our world state."""
+"""Conversion of a home's state from the worker, in Habitat's frame, to a row of `WorldState`."""
 
 from typing import Any
 
@@ -13,17 +13,17 @@ from tpsrl.world.state import JOINTS
 
 HomeArrays = dict[str, np.ndarray]  # see `tpsrl.sim.habitat.worker.Home.state`
 
-_MARKERS = sorted(JOINTS)  # the order of the worker's
+_MARKERS = sorted(JOINTS)  # in the worker's order
 
 
 def row(told: HomeArrays, episode: Episode, slots: int, frame: str) -> dict[str, Any]:
-    """The values of `tpsrl.world.state.WorldState` by name, of one home, without batch axis.
+    """Returns one home's values of `tpsrl.world.state.WorldState` by name, without batch axis.
 
     Args:
-        told: what the worker says of the home
-        episode: that it was reset with
-        slots: objects that the state has room for
-        frame: key of `FRAMES`, in which the data has its objects
+        told: state of the home from the worker
+        episode: episode of the last reset
+        slots: number of object rows
+        frame: key of `FRAMES`, the frame of object transforms in the data
     """
     base, before = _on_floor(told["base"]), _on_floor(told["before"])
     moved = base - before
@@ -56,12 +56,12 @@ def row(told: HomeArrays, episode: Episode, slots: int, frame: str) -> dict[str,
 
 
 def mismatch(told: HomeArrays, episode: Episode, frame: str) -> float:
-    """How far (m) bounding boxes and primitives are apart in the median, objects in a frame."""
+    """Returns the median size difference (m) of bounding boxes and primitives in a frame."""
     sizes = np.array([np.multiply(2.0, object_kind(o.name).half) for o in episode.objects])
     turned = np.abs(sizes @ np.abs(FRAMES[frame].T))
     return float(np.median(np.abs(turned - told["size"]).max(axis=1))) if len(sizes) else 0.0
 
 
 def _on_floor(base: np.ndarray) -> np.ndarray:
-    """x, z and heading in Habitat as x, y and yaw here."""
+    """Converts x, z and heading in Habitat to x, y and yaw in the world frame."""
     return np.array([base[0], -base[1], base[2]])

@@ -1,11 +1,11 @@
-"""One home in habitat-lab, run by the interpreter that has it: `python worker.py DESCRIPTOR`.
+"""One home in habitat-lab, run by the Habitat interpreter: `python worker.py DESCRIPTOR`.
 
-This file is read by Python 3.9 too and imports nothing but the standard library, numpy, habitat and
-habitat_sim. It is told what to do over a socket, in frames: eight bytes with the lengths of a JSON
-header and of the arrays that follow it, end to end, of which the header has name, dtype and shape.
-A request that takes longer than the seconds `within_s` of its header ends the process, in whatever
-library it hangs and whether or not anybody waits for it.
-Positions on the wire are Habitat's: metres, y up.
+This file must also run in Python 3.9, and imports only the standard library, numpy, habitat and
+habitat_sim. Requests and replies are frames on a socket: eight bytes with the lengths of a JSON
+header and of the array bytes, the header, and the concatenated bytes of the arrays, whose names,
+dtypes and shapes are in the header. A request that takes longer than the seconds `within_s` of its
+header ends the process, in whichever library it hangs and whether or not the other end waits.
+Positions in frames are Habitat's: metres, y up.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ PROTOCOL = 1
 CONFIG = "benchmark/rearrange/multi_task/tidy_house.yaml"
 EMPTY_TASK = "RearrangeEmptyTask-v0"
 OBJECTS = "data/objects/ycb/configs"
-# Files that every home needs, relative to the data's parent, and what brings them.
+# Files that every home needs, relative to the folder that holds data/, and their datasets.
 NEEDED = {
     "data/replica_cad/replicaCAD.scene_dataset_config.json": "rearrange_task_assets",
     OBJECTS: "ycb",
     "data/robots/hab_fetch/robots/hab_suction.urdf": "hab_fetch",
 }
 DEPTH = "head_depth"  # name of the sensor
-BEFORE_M, LEAST_M = 0.15, 0.9  # of a camera: before what would hide the robot, and from that
+BEFORE_M, LEAST_M = 0.15, 0.9  # camera distances: in front of an occluder, least to the robot
 FORCE_RISE_N = 20.0  # min_force of habitat-lab's RobotForce
 
 WireArrays = dict[str, np.ndarray]
@@ -43,7 +43,7 @@ Message = tuple[dict[str, Any], WireArrays]
 
 
 class Refusal(Exception):
-    """What the user can mend; its text is the message."""
+    """Error that the user can fix; its text is the message."""
 
 
 def send(link: socket.socket, header: dict[str, Any], arrays: WireArrays | None = None) -> None:
@@ -56,10 +56,10 @@ def send(link: socket.socket, header: dict[str, Any], arrays: WireArrays | None 
 
 
 def receive(link: socket.socket) -> Message:
-    """Waits for one frame.
+    """Waits for one frame and returns its header and arrays.
 
     Raises:
-        EOFError: the other end is gone.
+        EOFError: the other end has closed the socket.
     """
     text_size, body_size = struct.unpack("<II", _exactly(link, 8))
     header = json.loads(_exactly(link, text_size).decode())
@@ -84,16 +84,16 @@ def _exactly(link: socket.socket, count: int) -> bytes:
 
 
 def versions() -> dict[str, str]:
-    """Of the interpreter and of what it has of Habitat.
+    """Returns the versions of Python and packages, and whether habitat_sim has Bullet.
 
     Raises:
-        Refusal: something is not installed.
+        Refusal: a package cannot be imported.
     """
     found = {"python": platform.python_version(), "numpy": np.__version__}
     for name in ("habitat_sim", "habitat"):
         try:
             found[name] = str(__import__(name).__version__)
-        except Exception as error:  # a broken build raises whatever it likes
+        except Exception as error:  # a broken build may raise any exception
             said = f"{name} cannot be imported ({type(error).__name__}: {error})"
             raise Refusal(said) from None
     found["bullet"] = str(getattr(__import__("habitat_sim"), "built_with_bullet", False))
@@ -101,7 +101,7 @@ def versions() -> dict[str, str]:
 
 
 def missing(folder: str) -> dict[str, str]:
-    """The files of `NEEDED` that a folder lacks, each with what brings it."""
+    """Returns the files of `NEEDED` that a folder lacks, each with its dataset."""
     return {
         path: source
         for path, source in NEEDED.items()
@@ -110,11 +110,11 @@ def missing(folder: str) -> dict[str, str]:
 
 
 class Home:
-    """A home of habitat-lab's RearrangeSim that steps as its environments do.
+    """A home in habitat-lab's RearrangeSim, stepped as in habitat-lab's environments.
 
     `settings` has data (folder that holds `data/`), gpu (number, -1: software), height and width
     of the depth, seed, rest (7 joint positions of the arm at the start), and colour (whether
-    there can be pictures).
+    textures are loaded, which colour pictures need).
     """
 
     def __init__(self, settings: dict[str, Any]) -> None:
@@ -131,7 +131,7 @@ class Home:
         self.before = np.zeros(3)
 
     def reset(self, record: dict[str, Any]) -> WireArrays:
-        """Puts the home into the start of an episode; its state."""
+        """Puts the home into the start state of an episode and returns its state."""
         from habitat.datasets.rearrange.rearrange_dataset import RearrangeEpisode
 
         own = {"robot_yaw", "robot_position", "held", "held_pose"}
@@ -183,7 +183,7 @@ class Home:
             depth = robot.sim_sensors.head_depth_sensor
             depth.height, depth.width = settings["height"], settings["width"]
             if settings["colour"]:
-                # habitat-sim loads textures only where it begins with a colour sensor.
+                # habitat-sim loads textures only if it starts with a colour sensor.
                 robot.sim_sensors["head_rgb_sensor"] = HeadRGBSensorConfig(height=16, width=16)
         dataset = RearrangeDatasetV0(None)
         dataset.config = config.habitat.dataset
@@ -191,12 +191,13 @@ class Home:
         return habitat.Env(config=config.habitat, dataset=dataset)
 
     def _place(self, record: dict[str, Any]) -> None:
-        """Puts robot, arm and what it holds where the episode has them."""
+        """Puts robot, arm and held object where the episode has them."""
         import magnum as mn
 
         robot, sim = self.robot, self.sim
         x, z = record["robot_position"]
-        # The navigation mesh lies over the floor (0.1 m in ReplicaCAD), on which the robot stands.
+        # The navigation mesh lies above the floor (0.1 m in ReplicaCAD), but the robot stands on
+        # the floor.
         over = float(robot.base_pos[1])
         robot.params.base_offset = mn.Vector3(0.0, over, 0.0)
         robot.base_pos = mn.Vector3(x, over, z)
@@ -225,9 +226,9 @@ class Home:
         sim._update_markers()
 
     def step(self, action: np.ndarray) -> WireArrays:
-        """One control step of an action (11,); the state after it.
+        """Takes one control step with an action (11,) and returns the state after it.
 
-        As `EmbodiedTask.step` of habitat-lab does it, without the pictures.
+        The sequence is that of habitat-lab's `EmbodiedTask.step`, without pictures.
         """
         task, sim = self.env.task, self.sim
         self.before = self._base()
@@ -249,7 +250,7 @@ class Home:
         return float(self.env.task.get_coll_forces(None)[2])
 
     def _count_force(self) -> None:
-        """As `RobotForce.update_metric` of habitat-lab."""
+        """Sums rises of the contact force, as `RobotForce.update_metric` of habitat-lab."""
         self.force = self._contact_force()
         rise = self.force - self.level
         if rise > FORCE_RISE_N:
@@ -258,12 +259,12 @@ class Home:
             self.level = self.force
 
     def _base(self) -> np.ndarray:
-        """x, z and heading about y of the base."""
+        """Returns x, z and heading about y of the base."""
         pose = np.array(self.robot.sim_obj.transformation)
         return np.array([pose[0, 3], pose[2, 3], np.arctan2(-pose[2, 0], pose[0, 0])])
 
     def state(self) -> WireArrays:
-        """What the home is like, in Habitat's frame, objects in the order of the episode."""
+        """Returns the state in Habitat's frame, with objects in the order of the episode."""
         sim, robot, manager = self.sim, self.robot, self.sim.get_rigid_object_manager()
         bodies = [manager.get_object_by_id(name) for name in sim.scene_obj_ids]
         poses, motion, size = (np.zeros((len(bodies), *s)) for s in ((4, 4), (6,), (3,)))
@@ -292,7 +293,7 @@ class Home:
         }
 
     def depth(self) -> WireArrays:
-        """Head depth (height, width) float32, 0 to 10 m as 0 to 1."""
+        """Returns head depth (height, width) float32, 0 to 10 m mapped to 0 to 1."""
         sensor = self.sim._sensors[DEPTH]
         sensor.draw_observation()
         raw = {DEPTH: sensor.get_observation()}
@@ -300,12 +301,15 @@ class Home:
         return {"depth": np.asarray(seen, dtype=np.float32)[..., 0]}
 
     def picture(self, told: dict[str, Any]) -> WireArrays:
-        """A colour picture (height, width, 3) uint8, and the pose (4, 4) that the camera has.
+        """Returns a colour picture (height, width, 3) uint8, and the camera's pose (4, 4).
 
         Args:
-            told: height and width in pixels, fov (degrees, of the width), and pose of the camera,
-                x right, y up and z backward, or None for that of the head camera; nearer to `seen`
-                (3,), if that is given, where something stands between
+            told: height and width in pixels, fov (horizontal, degrees), pose (4, 4) of the camera
+                with x right, y up and z backward, or None for the head camera, and with a pose
+                the point `seen` (3,), to which the camera moves nearer if something is between
+
+        Raises:
+            Refusal: textures are not loaded.
         """
         import habitat_sim
         import magnum as mn
@@ -330,7 +334,7 @@ class Home:
         return {"picture": shown, "pose": np.array(pose, dtype=np.float64)}
 
     def _unhidden(self, pose: Any, seen: Any) -> Any:
-        """The pose of a camera, moved towards a point of the robot past what hides it."""
+        """Returns a camera's pose, moved towards the point `seen` past anything between."""
         import magnum as mn
 
         way = pose.translation - seen
@@ -341,14 +345,14 @@ class Home:
         return mn.Matrix4.from_(pose.rotation(), moved)
 
     def rays(self, arrays: WireArrays) -> WireArrays:
-        """How much (n,) of the ways `along` (n, 3) `from` (3,) is free of all but the robot."""
+        """Returns the free share (n,) of each ray `along` (n, 3) `from` (3,), robot ignored."""
         import magnum as mn
 
         start = mn.Vector3(*arrays["from"])
         return {"shares": np.array([self._free(start, mn.Vector3(*w)) for w in arrays["along"]])}
 
     def _free(self, start: Any, way: Any) -> float:
-        """The share of a way that nothing but the robot stands in."""
+        """Returns the share of a ray before its first hit, robot ignored."""
         import habitat_sim
 
         robot = self.robot.sim_obj
@@ -365,7 +369,11 @@ class Home:
 
 
 def _check_objects(names: Iterable[str]) -> None:
-    """Refuses objects that the data has not."""
+    """Checks that the data has the objects.
+
+    Raises:
+        Refusal: an object is missing.
+    """
     for name in names:
         path = os.path.join(OBJECTS, name)
         if not os.path.exists(path):
@@ -373,7 +381,7 @@ def _check_objects(names: Iterable[str]) -> None:
 
 
 def draw(gpu: int) -> None:
-    """Draws an empty scene on a GPU, -1 for software."""
+    """Draws an empty scene on a GPU; -1 is software rendering."""
     import habitat_sim
 
     backend = habitat_sim.SimulatorConfiguration()
@@ -389,7 +397,11 @@ def draw(gpu: int) -> None:
 
 
 def serve(link: socket.socket) -> None:
-    """Does what it is told until the other end is gone or says so."""
+    """Handles requests until the request "close" or the end of the connection.
+
+    Raises:
+        EOFError: the other end has closed the socket.
+    """
     home: Any = None
     while True:
         faulthandler.cancel_dump_traceback_later()
@@ -433,9 +445,9 @@ def serve(link: socket.socket) -> None:
 
 
 def main() -> None:
-    """Serves the socket that the first argument numbers."""
+    """Serves the socket whose descriptor is the first argument."""
     link = socket.socket(fileno=int(sys.argv[1]))
-    with contextlib.suppress(EOFError, ConnectionError):  # who asked is gone
+    with contextlib.suppress(EOFError, ConnectionError):  # the other end has closed
         serve(link)
 
 

@@ -1,1 +1,1 @@
-"""Builds the MuJoCo model of a home from what `tpsrl.world` says of it."""
+"""MuJoCo models of homes, built from the definitions in `tpsrl.world`."""

@@ -18,7 +18,7 @@ from tpsrl.world.fetch import (
     ArmJoint,
 )
 
-# Gains that follow HAB's 0.375 rad/s and 2.5 m/s within millimetres (measured: see docs).
+# Gains that track HAB's 0.375 rad/s and 2.5 m/s within millimetres (measured: see docs).
 _ARM_KP, _ARM_KV, _ARM_FORCE = 20000.0, 300.0, 300.0
 _BASE_KV, _BASE_FORCE = 20000.0, 2000.0
 _YAW_KV, _YAW_TORQUE = 2000.0, 600.0
@@ -27,7 +27,7 @@ _LIGHT, _DARK, _BLUE = (0.92, 0.92, 0.93, 1), (0.25, 0.27, 0.30, 1), (0.16, 0.38
 
 
 def add_fetch(spec: mujoco.MjSpec) -> None:
-    """Adds the robot to a spec: planar base, arm, cup, actuators, sites "cup" and camera "head"."""
+    """Adds the robot to a spec: planar base, arm, cup, actuators, site "cup", camera "head"."""
     base = spec.worldbody.add_body(name="base", gravcomp=1)
     slide, hinge = mujoco.mjtJoint.mjJNT_SLIDE, mujoco.mjtJoint.mjJNT_HINGE
     base.add_joint(name="base_x", type=slide, axis=[1, 0, 0])
@@ -56,11 +56,11 @@ def add_fetch(spec: mujoco.MjSpec) -> None:
             axis=joint.axis,
             range=joint.limits,
             limited=True,
-            # What geared motors add; without it the arm shakes what it holds by 2 cm.
+            # Inertia of geared motors; without it the arm shakes a held object by 2 cm.
             armature=0.5,
         )
-        # A roll does not move what is round about its axis, so the link before carries the geoms:
-        # the engine looks for contacts body by body.
+        # Geoms that are round about a roll axis do not move with the roll, so the previous link
+        # carries them: the engine searches contacts body by body.
         rolls = joint.axis == (1, 0, 0)
         carrier, ahead = (carrier, ahead + joint.offset) if rolls else (body, np.zeros(3))
         _add_capsules(body, carrier, ahead, joint, index)
@@ -82,7 +82,10 @@ def _add_head_camera(base: mujoco.MjsBody) -> None:
 def _add_capsules(
     body: mujoco.MjsBody, carrier: mujoco.MjsBody, ahead: np.ndarray, joint: ArmJoint, index: int
 ) -> None:
-    """Gives a link its inertia, and `carrier`, whose frame is `ahead` (m) behind, its geoms."""
+    """Sets the inertia of a link and adds its geoms to `carrier`.
+
+    `ahead` (3,) is the link's origin in the frame of `carrier` (m).
+    """
     body.explicitinertial = True
     body.mass = joint.mass
     for name, start, end, radius in CAPSULES:
@@ -99,7 +102,7 @@ def _add_capsules(
             fromto=[*(ahead + start), *(ahead + end)],
             size=[radius, 0, 0],
             contype=ROBOT,
-            # The first links are always beside the torso; only the later ones can run into it.
+            # The first links are always next to the torso; only the later ones can hit it.
             conaffinity=STATIC | FLOOR | (SELF if index >= 3 else 0),
             rgba=_BLUE if index % 2 else _LIGHT,
         )
@@ -114,7 +117,7 @@ def _add_cup(wrist: mujoco.MjsBody, carrier: mujoco.MjsBody, ahead: np.ndarray) 
         size=[CUP_RADIUS, 0, 0],
         contype=ROBOT,
         conaffinity=STATIC | FLOOR | SELF,
-        # Contacts are noticed 2 mm before they push, so a grasp needs no blow.
+        # Contacts are reported 2 mm before they exert a force, so a grasp needs no impact.
         gap=0.002,
         rgba=_DARK,
     )

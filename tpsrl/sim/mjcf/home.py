@@ -16,15 +16,15 @@ from tpsrl.world.state import JOINTS
 SUBSTEPS = 4  # physics steps in a control step
 TIMESTEP_S = 1.0 / (CONTROL_HZ * SUBSTEPS)
 
-# The compiler notes which geoms are turned like their body, and the engine then ignores later
-# changes of their rotation; so none is.
+# The compiler marks geoms that have the orientation of their body, and the engine then ignores
+# later changes of their rotation; geoms with a yaw are not marked.
 _ANY_YAW = 0.3
-PARK_Z = 20.0  # above: the floor is a plane without end, and would push from below
-SPECK_M = 1e-3  # half extents of a slot's geoms that are not used
-NEVER_M = -100.0  # their margin: deeper than any two geoms can be inside each other
-# Without rolling resistance an apple that is let go rolls 2 m along a counter. With these, metres,
-# ball and can roll as far as their convex hulls of 320 and 22 facets do, which lose energy at every
-# edge: 0.2 and 0.3 m from 0.3 m/s.
+PARK_Z = 20.0  # m; not below the floor, an infinite plane that would push objects up
+SPECK_M = 1e-3  # half extents of the unused geoms of a slot
+NEVER_M = -100.0  # margin of unused geoms: deeper than any two geoms can penetrate
+# Without rolling resistance a released apple rolls 2 m along a counter. With these coefficients in
+# metres, ball and can roll as far as their convex hulls of 320 and 22 facets, which lose energy at
+# every edge: 0.2 and 0.3 m from 0.3 m/s.
 _ROLLING_M = {"box": 0.0, "cylinder": 0.002, "sphere": 0.003}
 _WOOD = (0.72, 0.55, 0.38, 1)
 _COLOURS = {
@@ -51,11 +51,16 @@ _COLOURS = {
 
 
 def home_spec(layouts: LayoutSet, capacity: int) -> mujoco.MjSpec:
-    """The home of a layout set, not yet compiled.
+    """Returns the uncompiled model of a home.
 
-    Bodies and joints are called as in the layout set and in `tpsrl.world.fetch`, boxes "BODY/BOX",
-    objects and their joints "slot_0" and on, their geoms "slot_0/box", "slot_0/cylinder" and so on,
-    the equality that holds one "weld_0" and on, that which holds a handle by its marker.
+    Bodies and joints have the names in the layout set and in `tpsrl.world.fetch`. Boxes are
+    named "BODY/BOX"; objects and their joints "slot_0", "slot_1" and so on, their geoms
+    "slot_0/box", "slot_0/cylinder" and so on. The equality that holds object 0 is "weld_0", the
+    equality that holds a handle has the name of the handle's marker.
+
+    Args:
+        layouts: the apartments.
+        capacity: number of slots for objects.
     """
     spec = mujoco.MjSpec()
     spec.compiler.degree = False
@@ -108,7 +113,10 @@ def _add_box(
 
 
 def _add_furniture(spec: mujoco.MjSpec, name: str, kind: BodyKind) -> None:
-    """Boxes of the world body, which costs a third of the broad phase that bodies would cost."""
+    """Adds furniture as boxes of the world body, and doors and drawers as bodies.
+
+    Boxes of the world body cost a third of the broad phase that separate bodies would cost.
+    """
     colour = _COLOURS.get(name, _WOOD)
     for box in kind.boxes:
         turned = dataclasses.replace(box, yaw=_ANY_YAW)
@@ -129,8 +137,9 @@ def _add_link(parent: mujoco.MjsBody, link: Link, colour: tuple[float, ...]) -> 
         axis=link.axis,
         range=link.range,
         limited=True,
-        # HAB's 0.01 would let a touched door swing for ever: Bullet damps links by 5% a step.
-        # And no hand that brushes a door should open it: MuJoCo's friction holds it like a seal.
+        # With HAB's damping of 0.01 a touched door would swing for ever: Bullet additionally damps
+        # links by 5% a step. Friction holds a door like a seal, so that a hand that brushes it
+        # does not open it.
         damping=3.0 if hinge else 10.0,
         frictionloss=2.0 if hinge else 4.0,
     )
@@ -142,15 +151,15 @@ def _add_link(parent: mujoco.MjsBody, link: Link, colour: tuple[float, ...]) -> 
     body.inertia = link.mass / 12 * np.array([y * y + z * z, x * x + z * z, x * x + y * y])
     shade = tuple(0.94 * c for c in colour[:3])
     for box in link.boxes:
-        # Contype alone: links meet robot and objects, never the body in which they slide.
+        # With contype alone, links touch robot and objects, never the body in which they slide.
         _add_box(body, box, f"{link.name}/{box.name}", (*shade, 1.0), STATIC)
 
 
 def _add_slot(spec: mujoco.MjSpec, slot: int) -> None:
-    """A body with a geom of each primitive, of which an object uses one.
+    """Adds a body with one geom per primitive type, of which an object uses one.
 
-    The engine cannot change a geom's type. The others are specks in the middle of the object that
-    touch nothing: contacts with such a margin never form.
+    The engine cannot change a geom's type. Unused geoms are specks in the middle of the object
+    that touch nothing: contacts with their margin never form.
     """
     body = spec.worldbody.add_body(name=f"slot_{slot}", pos=[100.0 + 2.0 * slot, 100.0, PARK_Z])
     joint = body.add_freejoint()
@@ -163,7 +172,8 @@ def _add_slot(spec: mujoco.MjSpec, slot: int) -> None:
             mass=0.1,
             contype=OBJECT,
             conaffinity=STATIC | ROBOT | OBJECT | FLOOR,
-            # Contacts of six dimensions resist sliding, spinning and rolling, of three sliding.
+            # Six-dimensional contacts resist sliding, spinning and rolling; three-dimensional
+            # contacts resist sliding only.
             condim=6 if _ROLLING_M[primitive] else 3,
             friction=[0.9, _ROLLING_M[primitive], _ROLLING_M[primitive]],
             margin=NEVER_M,
@@ -181,7 +191,7 @@ def _add_slot(spec: mujoco.MjSpec, slot: int) -> None:
 
 
 def _add_handle(spec: mujoco.MjSpec, key: str, link: Link) -> None:
-    """The ball joint by which the cup holds a door or drawer; posed and switched on at a grasp."""
+    """Adds the ball joint by which the cup holds a door or drawer; a grasp poses and enables it."""
     spec.add_equality(
         name=key,
         type=mujoco.mjtEq.mjEQ_CONNECT,

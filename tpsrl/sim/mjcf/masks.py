@@ -1,4 +1,4 @@
-"""Which geoms of a home may touch: the bits of MuJoCo's contype and conaffinity."""
+"""Contact masks of a home's geoms: the bits of MuJoCo's contype and conaffinity."""
 
-# Held against each other by MuJoCo as (contype_a & conaffinity_b) or the reverse.
+# Geoms a and b may touch if (contype_a & conaffinity_b) or (contype_b & conaffinity_a).
 STATIC, ROBOT, OBJECT, SELF, FLOOR = 1, 2, 4, 8, 16

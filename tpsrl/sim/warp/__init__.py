@@ -1,1 +1,1 @@
-"""The engine `warp`: many homes on one device by mujoco-warp."""
+"""The engine `warp`: many homes on one device with mujoco-warp."""

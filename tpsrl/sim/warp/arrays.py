@@ -1,4 +1,4 @@
-"""Model and data of many homes on the device, and how one home's rows are written."""
+"""Model and data of many homes on the device, and writing of the rows of single homes."""
 
 from collections.abc import Sequence
 
@@ -11,23 +11,23 @@ import warp as wp
 from tpsrl.sim.home_model import HomeModel
 from tpsrl.sim.warp.starts import DATA_FIELDS, MODEL_FIELDS, BatchStart
 
-# What a home is after a step, beside what the rules hold: its next step depends on nothing else.
+# State of a home between steps: with the state of the rules, all that its next step depends on.
 STATE_FIELDS = ("qpos", "qvel", "qacc_warmstart", "ctrl", "time")
 
 _SLEEP = int(mujoco.mjtEnableBit.mjENBL_SLEEP)
 
 
 class DeviceHomes:
-    """The arrays of mujoco-warp, and tensors that are views of them.
+    """Arrays of mujoco-warp, and tensors that are views of them.
 
-    Homes do not sleep here: the engine then keeps no poses of what does not move, and its room for
-    moving parts is that of the model.
+    Sleep is disabled, so that the engine updates the poses of all moving bodies and has room for
+    all degrees of freedom of the model.
 
     Args:
         home: the compiled home.
-        num_envs: worlds.
-        room: that of a home, in "contacts", which all homes share, and rows of "constraints".
-        device: of warp, "cpu" or "cuda:0".
+        num_envs: number of homes.
+        room: room per home for "contacts", shared by all homes, and for rows of "constraints".
+        device: warp device, "cpu" or "cuda:0".
     """
 
     def __init__(self, home: HomeModel, num_envs: int, room: dict[str, int], device: str) -> None:
@@ -46,7 +46,7 @@ class DeviceHomes:
         self.overflow = wp.to_torch(self.data.overflow)
 
     def write(self, env_ids: Sequence[int], starts: Sequence[BatchStart]) -> None:
-        """Puts homes at the starts of their episodes."""
+        """Puts homes into the start states of their episodes."""
         for tensors, rows in (
             (self.of_model, [start.model for start in starts]),
             (self.of_data, [start.data for start in starts]),

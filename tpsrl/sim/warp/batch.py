@@ -32,7 +32,7 @@ from tpsrl.world.state import WorldState
 
 # A home of 12 objects at rest has 50 contacts and 320 rows of constraints.
 _CONTACTS_PER_SLOT, _CONSTRAINTS_PER_SLOT = 12, 72
-_RESETS = 256  # homes whose starts are sent to the device at once
+_RESETS = 256  # start states sent to the device at once
 _LOST = {
     "constraints": mujoco_warp.OverflowType.NEFC | mujoco_warp.OverflowType.NJMAX_NNZ,
     "contacts": mujoco_warp.OverflowType.BROADPHASE
@@ -42,16 +42,16 @@ _LOST = {
 
 
 class WarpBatch:
-    """`tpsrl.sim.batch.base.BatchSimulator` by mujoco-warp.
+    """`tpsrl.sim.batch.base.BatchSimulator` on mujoco-warp.
 
     Args:
-        num_envs: homes.
-        slots: objects that an episode may have, 12 or 30.
-        layout_set: the apartments, as `tpsrl.world.layouts` names them.
-        filter_base: keep the base's target on the free floor.
-        device: of warp; the first GPU where there is one, else the CPU.
-        contacts: room for pairs of shapes that may touch, a home; homes share it.
-        constraints: room for rows of constraints of each home.
+        num_envs: number of homes.
+        slots: maximum number of objects in an episode, 12 or 30.
+        layout_set: name of a set of apartments in `tpsrl.world.layouts`.
+        filter_base: whether to keep the base's target on the free floor.
+        device: warp device; by default the first GPU if there is one, else the CPU.
+        contacts: room for pairs of geoms that may touch, per home; all homes share the room.
+        constraints: room for rows of constraints, per home.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class WarpBatch:
         contacts: int | None = None,
         constraints: int | None = None,
     ) -> None:
-        wp.config.log_level = wp.LOG_ERROR  # else it tells of every kernel that it loads
+        wp.config.log_level = wp.LOG_ERROR  # otherwise warp logs each kernel it loads
         if num_envs < 1:
             raise UserError(f"num_envs: must be at least 1, got {num_envs}")
         self.home = load_home_model(layout_set, slots)
@@ -84,7 +84,7 @@ class WarpBatch:
         self._make_views(num_envs)
 
     def _make_state(self, count: int, slots: int) -> None:
-        """What the rules hold of each home, and the rooms that commands are written into."""
+        """Allocates the state of the rules for each home, and buffers for commands."""
 
         def full(value: float, *shape: int, kind: torch.dtype = torch.float32) -> torch.Tensor:
             return torch.full((count, *shape), value, dtype=kind, device=self.device)
@@ -108,7 +108,7 @@ class WarpBatch:
         self._map_of = wp.zeros(count, dtype=int, device=self._name)
 
     def _make_views(self, count: int) -> None:
-        """Addresses as tensors, and views of the engine's arrays."""
+        """Makes tensors of addresses, and views of the engine's arrays."""
         home, arrays = self.home, self._arrays
 
         def tensor(values: np.ndarray) -> torch.Tensor:
@@ -157,7 +157,7 @@ class WarpBatch:
 
     @property
     def capabilities(self) -> Capabilities:
-        """Those of the engine `warp`, on the device where the tensors are."""
+        """Capabilities of the engine `warp`, with the device of the tensors."""
         return dataclasses.replace(engines.info("warp").capabilities, device=self.device.type)
 
     # -- reset ---------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ class WarpBatch:
             self.begin(env_ids[first : first + _RESETS], starts)
 
     def begin(self, env_ids: Sequence[int], starts: Sequence[BatchStart]) -> None:
-        """Puts homes at starts that a home of the C engine has prepared."""
+        """Puts homes into start states that a home of the C engine has prepared."""
         if not env_ids:
             return
         self._arrays.write(env_ids, starts)
@@ -255,7 +255,7 @@ class WarpBatch:
         self._arrays.of_data["ctrl"][:, 7:10] = self._velocity
 
     def _substeps(self) -> torch.Tensor:
-        """The physics of a control step; the largest force (n,) of a contact that counts."""
+        """Runs the physics of a control step; returns the largest counted contact force (n,)."""
         self._arrays.overflow.zero_()
         slot = self.holds.held.clamp(min=0)
         held = self._object_geom.gather(1, slot[:, None])[:, 0]
@@ -271,13 +271,13 @@ class WarpBatch:
         return peak
 
     def _physics(self) -> None:
-        """One physics step; on a GPU it is recorded once and then launched as a whole."""
+        """Runs one physics step; on a GPU it is captured once and then launched as a graph."""
         model, data = self._arrays.model, self._arrays.data
         if self.device.type != "cuda":
             mujoco_warp.step(model, data)
             return
         if self._graph is None:
-            # A recording may not be of torch's stream, and does not run the step.
+            # A capture must not use torch's stream, and does not execute the step.
             with wp.ScopedStream(wp.Stream(self._name)), wp.ScopedCapture() as recorded:
                 mujoco_warp.step(model, data)
             self._graph = recorded.graph
@@ -291,16 +291,19 @@ class WarpBatch:
 
     @contextlib.contextmanager
     def _on_stream(self) -> Iterator[None]:
-        """Has warp's kernels run on this device, and on a GPU in one queue with torch's."""
+        """Runs warp's kernels on this device inside the block, on a GPU in torch's stream."""
         with wp.ScopedDevice(self._name), contextlib.ExitStack() as queue:
             if self.device.type == "cuda":
                 queue.enter_context(wp.ScopedStream(self._stream()))
             yield
 
-    # -- what went wrong -----------------------------------------------------------------------
+    # -- errors of the engine ------------------------------------------------------------------
 
     def _refuse_lost(self, moving: torch.Tensor | None) -> None:
-        """Ends the run where constraints were dropped or a home is not finite, which is silent."""
+        """Raises a `RunError` if contacts or constraints were dropped, or a home is not finite.
+
+        The engine continues silently in both cases.
+        """
         finite = torch.isfinite(self._arrays.of_data["qpos"]).all(1)
         wrong = ~finite
         for bits in _LOST.values():
@@ -320,7 +323,7 @@ class WarpBatch:
         raise RunError(f"{self._named(int(wrong.nonzero()[0, 0]))} is not finite any more")
 
     def _fullest(self) -> int:
-        """The home with most contacts, of which all homes share the room."""
+        """Returns the home with the most contacts, since all homes share the room for contacts."""
         home = self._contact[0][: int(self._found[0].clamp(max=len(self._contact_row)))]
         return int(torch.bincount(home.long(), minlength=self.num_envs).argmax())
 
@@ -331,7 +334,7 @@ class WarpBatch:
     # -- homes that do not move ------------------------------------------------------------------
 
     def _changing(self) -> list[torch.Tensor]:
-        """Every tensor that a step changes."""
+        """Returns every tensor that a step changes."""
         of_data, of_model = self._arrays.of_data, self._arrays.of_model
         holds, forces = self.holds, self.forces
         return [
@@ -342,28 +345,28 @@ class WarpBatch:
         ]
 
     def _put_back(self, before: list[torch.Tensor], moving: torch.Tensor) -> None:
-        """Undoes the step of the homes that were not to move."""
+        """Restores the state before the step in homes that are not `moving`."""
         for values, old in zip(self._changing(), before, strict=True):
             moves = moving.reshape(-1, *[1] * (values.ndim - 1))
             values.copy_(torch.where(moves, values, old))
         with self._on_stream():
             mujoco_warp.kinematics(self._arrays.model, self._arrays.data)
 
-    # -- what is seen ----------------------------------------------------------------------------
+    # -- state and depth -------------------------------------------------------------------------
 
     @property
     def qpos(self) -> torch.Tensor:
-        """Joint positions (n, nq) as MuJoCo orders them."""
+        """Joint positions (n, nq) in MuJoCo's order."""
         return self._arrays.of_data["qpos"]
 
     @property
     def qvel(self) -> torch.Tensor:
-        """Joint velocities (n, nv) as MuJoCo orders them."""
+        """Joint velocities (n, nv) in MuJoCo's order."""
         return self._arrays.of_data["qvel"]
 
     @property
     def cup_margin(self) -> torch.Tensor:
-        """The cups' contact margins (n,), metres; -1 where they feel nothing."""
+        """Contact margins (n,) of the cups in metres; -1 where contacts are disabled."""
         return self._bodies.cup_margin
 
     def state(self) -> WorldState:
@@ -424,5 +427,5 @@ class WarpBatch:
 
 
 def default_device() -> str:
-    """The first GPU where warp and torch both have one, else the CPU."""
+    """Returns the first GPU if warp and torch both support it, else the CPU."""
     return "cuda:0" if wp.is_cuda_available() and torch.cuda.is_available() else "cpu"

@@ -1,8 +1,8 @@
-"""Depth of the head camera as a kernel: a thread a pixel, every geom met analytically.
+"""Depth of the head camera as a kernel: one thread per pixel, analytic intersection with each geom.
 
-What is seen is what `tpsrl.render.caster` draws: planes from their front, bodies from inside too,
-depth along the optical axis. Rays are not normalised (forward part 1), so that a ray's parameter is
-that depth.
+The pictures are those of `tpsrl.render.caster`: planes are seen from their front, other geoms also
+from inside, and depth is along the optical axis. Rays are not normalised (forward component 1), so
+that a ray's parameter is its depth.
 """
 
 import warp as wp
@@ -16,7 +16,10 @@ _NEVER = wp.constant(1.0e10)
 
 @wp.func
 def _met(enter: float, leave: float) -> float:
-    """Where a ray that is inside a body from `enter` to `leave` meets it from outside or inside."""
+    """Returns the depth at which a ray meets a body that it crosses from `enter` to `leave`.
+
+    A ray that starts inside the body meets the body at `leave`.
+    """
     if enter > leave or leave <= 0.0:
         return _NEVER
     return wp.where(enter > 0.0, enter, leave)
@@ -24,7 +27,7 @@ def _met(enter: float, leave: float) -> float:
 
 @wp.func
 def _slab(origin: float, along: float, half: float) -> wp.vec2:
-    """Between which parameters a ray is within `half` of 0 on one axis."""
+    """Returns the interval of parameters in which a ray is within `half` of 0 on one axis."""
     if wp.abs(along) < 1.0e-12:
         if wp.abs(origin) > half:
             return wp.vec2(_NEVER, -_NEVER)
@@ -35,7 +38,7 @@ def _slab(origin: float, along: float, half: float) -> wp.vec2:
 
 @wp.func
 def _round(a: float, b: float, c: float) -> wp.vec2:
-    """Between which parameters t a t^2 + 2 b t + c is negative, a >= 0."""
+    """Returns the interval of t in which a t^2 + 2 b t + c is negative, for a >= 0."""
     if a < 1.0e-12:
         if c > 0.0:
             return wp.vec2(_NEVER, -_NEVER)
@@ -67,7 +70,7 @@ def _box(o: wp.vec3, d: wp.vec3, size: wp.vec3) -> float:
 
 @wp.func
 def _tube(o: wp.vec3, d: wp.vec3, radius: float, half: float) -> wp.vec2:
-    """Between which parameters a ray is in a cylinder along z; the first is greater for nowhere."""
+    """Returns the interval in which a ray is in a cylinder along z; reversed if there is none."""
     side = _round(
         d[0] * d[0] + d[1] * d[1],
         o[0] * d[0] + o[1] * d[1],
@@ -90,7 +93,7 @@ def _ball(o: wp.vec3, d: wp.vec3, radius: float) -> wp.vec2:
 
 @wp.func
 def _capsule(o: wp.vec3, d: wp.vec3, radius: float, half: float) -> float:
-    """A convex union: where a ray is inside reaches from the first of its parts to the last."""
+    """Returns the depth of a capsule: a convex union, so its parts' intervals join to one."""
     tube = _tube(o, d, radius, half)
     enter, leave = tube[0], tube[1]
     if enter > leave:
@@ -104,7 +107,7 @@ def _capsule(o: wp.vec3, d: wp.vec3, radius: float, half: float) -> float:
 
 @wp.func
 def _meet(kind: int, o: wp.vec3, d: wp.vec3, size: wp.vec3) -> float:
-    """The depth at which a ray from `o` along `d` meets a geom, in the geom's own frame."""
+    """Returns the depth at which a ray from `o` along `d` meets a geom, in the geom's frame."""
     if kind == _PLANE:
         return _plane(o, d, size)
     if kind == _SPHERE:
@@ -119,7 +122,7 @@ def _meet(kind: int, o: wp.vec3, d: wp.vec3, size: wp.vec3) -> float:
 
 @wp.func
 def _may_meet(away: wp.vec3, d: wp.vec3, radius: float, nearest: float) -> bool:
-    """Whether a ray comes within `radius` of a point `away` before the depth `nearest`."""
+    """Returns whether a ray comes within `radius` of a point `away` before the depth `nearest`."""
     along, length2 = wp.dot(away, d), wp.dot(d, d)
     if wp.dot(away, away) - along * along / length2 > radius * radius:
         return False
@@ -142,14 +145,16 @@ def cast_depth(
     far: float,
     depth: wp.array3d[float],
 ) -> None:
-    """Writes pictures (n, height, width), 0 to `far` (m) mapped to 0 to 1.
+    """Writes depth pictures, 0 to `far` (m) mapped to 0 to 1.
 
     Args:
-        kind: (geoms,) types.
-        size, bound, pos, mat: (n, geoms) sizes, bounding radii (0 of planes), poses.
-        body_pos, body_mat: (n, bodies), of which `body` carries the camera.
+        kind: (geoms,) MuJoCo geom types.
+        size, bound, pos, mat: (n, geoms) sizes, bounding radii (0 for planes), poses.
+        body_pos, body_mat: (n, bodies) poses; `body` carries the camera.
         camera_pos, camera_mat: the camera in that body's frame; columns right, up, backward.
         tan_half: tangent of half the horizontal field of view; pixels are square.
+        far: depth beyond which nothing is seen (m).
+        depth: (n, height, width) receives the pictures.
     """
     env, row, column = wp.tid()
     height, width = depth.shape[1], depth.shape[2]

@@ -1,4 +1,4 @@
-"""Whether the packages of the engine are there."""
+"""Checks for the packages of the engine `warp`."""
 
 import importlib.util
 
@@ -9,15 +9,15 @@ INSTALL = "pip install tpsrl[warp]"
 
 
 def missing() -> list[str]:
-    """The packages that cannot be imported."""
+    """Returns the packages that are not installed."""
     return [name for name in PACKAGES if importlib.util.find_spec(name) is None]
 
 
 def require() -> None:
-    """Refuses to go on without the packages.
+    """Checks that the packages are installed.
 
     Raises:
-        UserError: names those that are missing and what brings them.
+        UserError: packages are missing; names them and the command that installs them.
     """
     lacking = missing()
     if lacking:

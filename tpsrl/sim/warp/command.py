@@ -1,7 +1,7 @@
-"""`tpsrl.sim.control.command` and the filter of the base's velocity as a kernel, a thread a home.
+"""`tpsrl.sim.control.command` and the base's velocity filter as a kernel, one thread per home.
 
-The search along the way ahead ends after another number of steps in each home, which a kernel takes
-as it is; a test compares it with the compiled functions of one home.
+The search for obstacles ahead takes a different number of iterations in each home, which a kernel
+allows. A test compares the kernel with the compiled functions for one home.
 """
 
 import warp as wp
@@ -36,7 +36,7 @@ _CREEP, _ATTEMPTS = wp.constant(base_filter.CREEP_M), wp.constant(base_filter.AT
 
 @wp.func
 def _gradient(distance: wp.array2d[float], x0: float, y0: float, x: float, y: float) -> wp.vec3:
-    """Distance (m) at (x, y) and its gradient, as `tpsrl.world.floor.clearance_gradient`."""
+    """Returns distance (m) and gradient at (x, y), as `tpsrl.world.floor.clearance_gradient`."""
     fx, fy = (x - x0) / _CELL - 0.5, (y - y0) / _CELL - 0.5
     ny, nx = distance.shape[0], distance.shape[1]
     ix = wp.clamp(int(wp.floor(fx)), 0, nx - 2)
@@ -53,7 +53,7 @@ def _gradient(distance: wp.array2d[float], x0: float, y0: float, x: float, y: fl
 
 @wp.func
 def _slid(velocity: wp.vec2, gradient: wp.vec2, free: float) -> wp.vec2:
-    """A velocity whose part against the gradient stops within `free` (m)."""
+    """Limits the velocity's component against the gradient so that it stops within `free` (m)."""
     norm = wp.length(gradient)
     if norm < 1.0e-6:
         return velocity
@@ -75,7 +75,11 @@ def _ahead(
     velocity: wp.vec2,
     least: float,
 ) -> wp.vec3:
-    """How far ahead (m) something is nearer than `least`, and the gradient there; -1: nowhere."""
+    """Finds the first point ahead with an obstacle nearer than `least` (m).
+
+    Returns the distance to that point (m), -1 if there is none within the braking distance, and
+    the gradient of the distance map there.
+    """
     speed = wp.length(velocity)
     if speed < 1.0e-6:
         return wp.vec3(-1.0, 0.0, 0.0)
@@ -100,7 +104,7 @@ def _ahead(
 def _filtered(
     distance: wp.array2d[float], x0: float, y0: float, place: wp.vec2, wanted: wp.vec2
 ) -> wp.vec2:
-    """`tpsrl.sim.base_filter.filter_velocity` for the robot's base."""
+    """Limits the base's velocity, as `tpsrl.sim.base_filter.filter_velocity`."""
     here = _gradient(distance, x0, y0, place[0], place[1])
     value = here[0]
     velocity = _slid(wanted, wp.vec2(here[1], here[2]), value - _RADIUS)
@@ -141,17 +145,18 @@ def command(
     ramp: wp.array3d[float],
     velocity: wp.array2d[float],
 ) -> None:
-    """Writes the commands of one control step of each home.
+    """Computes the actuator commands of one control step of each home.
 
     Args:
         action: (n, 11), clipped here.
         qpos: (n, nq), of which x, y, yaw begin at `base` and the arm's seven joints at `arm`.
-        target: (n, 7) where the arms are told to be; moved on by the actions.
-        filtered: keep the bases on the free floor.
-        maps: (layouts, ny, nx) metres to the nearest obstacle, from the corner (x0, y0).
-        map_of: (n,) which of them is each home's.
-        ramp: (n, substeps, 7) receives the arms' commands on the way.
-        velocity: (n, 3) receives the bases', world frame.
+        target: (n, 7) joint targets of the arms, updated by the actions.
+        filtered: whether to keep the bases on the free floor.
+        maps: (layouts, ny, nx) metres to the nearest obstacle.
+        map_of: (n,) index of each home's map.
+        x0, y0: corner of the maps (m).
+        ramp: (n, substeps, 7) receives arm commands interpolated to the new targets.
+        velocity: (n, 3) receives the velocity commands of the bases, world frame.
     """
     env = wp.tid()
     for j in range(7):

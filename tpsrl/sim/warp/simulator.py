@@ -1,4 +1,4 @@
-"""The engine `warp` as a `Simulator`: for environments, evaluations and films, which know homes."""
+"""The engine `warp` as a `Simulator`, for environments, evaluations and videos."""
 
 from collections.abc import Sequence
 
@@ -21,9 +21,9 @@ _NO_SNAPSHOTS = "engine: 'warp' cannot take exact snapshots; use engine=mujoco"
 class WarpSimulator(MujocoSimulator):
     """`tpsrl.sim.base.Simulator` whose physics is a `WarpBatch`.
 
-    Each home has a twin in the C engine, which prepares its starts and is then kept in the state of
-    the device without ever being stepped: pictures, scans and shapes are taken of the twins. A step
-    of some of the homes costs as much as one of all.
+    Each home has a twin in the C engine, which prepares the start states and then mirrors the state
+    of the device without being stepped: pictures, scans and shapes are taken of the twins. A step
+    of some of the homes costs as much as a step of all homes.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class WarpSimulator(MujocoSimulator):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Snapshots are not exact; the rest is as in the embedded engine."""
+        """Capabilities of the embedded engine, without exact snapshots."""
         return engines.info("warp").capabilities
 
     def reset(self, env_ids: Sequence[int], episodes: Sequence[Episode]) -> None:
@@ -48,7 +48,7 @@ class WarpSimulator(MujocoSimulator):
         super().reset(env_ids, episodes)
         starts = [start_of(self.home, self.homes[env]) for env in env_ids]
         if self._fresh.any():
-            # Homes that have not been reset must be somewhere, since all step with the others.
+            # Homes that have not been reset yet need a valid state, since all homes step together.
             others = [env for env in np.flatnonzero(self._fresh).tolist() if env not in env_ids]
             self.batch.begin(others, [starts[0]] * len(others))
             self._fresh[:] = False
@@ -64,7 +64,7 @@ class WarpSimulator(MujocoSimulator):
         self._follow(env_ids)
 
     def _follow(self, env_ids: Sequence[int]) -> None:
-        """Puts the twins where the homes are."""
+        """Copies the state of homes to their twins."""
         batch = self.batch
         holds, forces = batch.holds, batch.forces
         names = ("held", "held_joint", "violation", "force", "force_total", "steps")

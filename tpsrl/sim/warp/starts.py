@@ -1,7 +1,7 @@
-"""The start of an episode, prepared by a home of the C engine, as rows of the device's arrays.
+"""Start states, prepared by a home of the C engine, as rows of the device's arrays.
 
-The C engine knows what follows from a layout and an object's size, refuses what overlaps and hangs
-what is in hand, so that both engines begin alike to the last digit of a float32.
+The C engine derives the fields that follow from a layout and an object's size, rejects overlaps and
+puts held objects under the cup, so that start states of both engines are equal in float32.
 """
 
 import dataclasses
@@ -15,10 +15,10 @@ from tpsrl.world.episode import Episode
 from tpsrl.world.floor import FloorMap, floor_map
 from tpsrl.world.objects import object_kind
 
-# What an episode changes in the model and the device needs; its depth has no colours.
+# Model fields that an episode changes and the device needs; depth needs no colours.
 _LEFT_OUT = (*C_ENGINE_FIELDS, "geom_rgba")
 MODEL_FIELDS = tuple(name for name in MUTABLE_FIELDS if name not in _LEFT_OUT)
-# Poses too, since those of geoms that stand still are never worked out again on the device.
+# Poses are included because the device never recomputes those of static geoms.
 DATA_FIELDS = (
     "qpos",
     "qvel",
@@ -38,7 +38,7 @@ DATA_FIELDS = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BatchStart:
-    """One home at the start of its episode, float64 as the C engine has it."""
+    """Start state of one home, float64 as in the C engine."""
 
     episode: Episode
     model: dict[str, np.ndarray]  # by MODEL_FIELDS
@@ -50,7 +50,7 @@ class BatchStart:
 
 
 def start_of(home: HomeModel, one: MujocoHome) -> BatchStart:
-    """What a home that has just been reset looks like."""
+    """Returns the start state of a home that has just been reset."""
     assert one.episode is not None
     kinds = [object_kind(placed.name) for placed in one.episode.objects]
     longest, geoms = np.zeros(home.capacity), np.full(home.capacity, -1)
@@ -68,10 +68,10 @@ def start_of(home: HomeModel, one: MujocoHome) -> BatchStart:
 
 
 class Floors:
-    """The maps of free floor of the layouts that were met, one for each, and which home has which.
+    """Maps of the free floor, one for each layout in use, and the index of each home's map.
 
     Args:
-        num_envs: homes.
+        num_envs: number of homes.
     """
 
     def __init__(self, num_envs: int) -> None:
@@ -80,7 +80,7 @@ class Floors:
         self.maps: list[FloorMap] = []
 
     def enter(self, env: int, layout: str) -> bool:
-        """Notes the layout of a home; whether it is a new one."""
+        """Sets the layout of a home; returns whether a new map was added."""
         new = layout not in self._row
         if new:
             self._row[layout] = len(self.maps)
