@@ -318,5 +318,5 @@ def test_delayed_environments_go_on_from_a_snapshot() -> None:
         for name, values in one.observation.items():
             np.testing.assert_array_equal(two.observation[name], values)
     arrays, note = ToyVecEnvFactory()(range(1)).snapshot(0)
-    with pytest.raises(UserError, match="snapshot: shown/.* is missing"):
+    with pytest.raises(UserError, match=r"snapshot: shown/.* is missing"):
         other.restore(0, arrays, note)
