@@ -233,7 +233,7 @@ class _Draft:
     def _goal(
         self, index: int, start: ObjectPlacement, on: PlacedReceptacle, draw: TargetDraw
     ) -> Target:
-        """Draws a free goal for an object with its yaw kept and all other objects at their starts."""
+        """Draws a free goal with the object's yaw kept and all other objects at their starts."""
         kind = object_kind(start.name)
         yaw = 2 * math.atan2(start.quat[3], start.quat[0])
         for _ in range(_PLACEMENTS):

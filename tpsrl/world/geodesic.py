@@ -76,7 +76,7 @@ class FreeFloor:
         return (px, py) if found and math.hypot(px - x, py - y) <= SNAP_M else None
 
     def is_near(self, x: float, y: float, radius_m: float) -> bool:
-        """Returns whether free floor is within `SNAP_M` or a radius of a point, as a goal requires."""
+        """Returns whether a point can be a goal: free floor is within `SNAP_M` or the radius."""
         return self.snap(x, y) is not None or len(self.within(x, y, radius_m)) > 0
 
 

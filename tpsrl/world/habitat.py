@@ -169,8 +169,8 @@ def _records(path: Path) -> list[dict[str, Any]]:
 def _scenario(record: Mapping[str, Any], stem: str) -> str:
     """Returns the scenario by the samplers of the targets, or by the name of the file.
 
-    Other datasets of habitat-lab, such as rearrange_easy_10k_1k, use the samplers of Tidy House too;
-    they keep the name of the file.
+    Other datasets of habitat-lab, such as rearrange_easy_10k_1k, use the samplers of Tidy House
+    too; they keep the name of the file.
     """
     labels = dict(record.get("info") or {}).get("object_labels") or {}
     others = (*config.preset_names("dataset"), "all_receptacles", "rearrange")
