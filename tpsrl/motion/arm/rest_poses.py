@@ -235,7 +235,7 @@ def _sees(scene: Scene, q: np.ndarray) -> bool:
 
 
 def hidden_share(scene: Scene, way: np.ndarray) -> float:
-    """Returns the share of an arm path (k, 7) that covers more than `HIDDEN_VIEW` of the picture."""
+    """Returns the share of an arm path (k, 7) that hides more than `HIDDEN_VIEW` of the picture."""
     along = np.concatenate([[0.0], np.cumsum(np.abs(np.diff(way, axis=0)).max(axis=1))])
     at = np.linspace(0.0, along[-1], _WAY_LOOKS)
     places = np.column_stack([np.interp(at, along, way[:, k]) for k in range(7)])

@@ -135,7 +135,7 @@ def _cost(legs: np.ndarray, asked: tuple, most: float) -> float:
 
 @njit(cache=True)
 def _at_end(start: np.ndarray, legs: np.ndarray, tangent: float) -> np.ndarray:
-    """Returns the legs with an arc of tangent length `tangent` (m) into the last heading, or (0, 5)."""
+    """Returns the legs with an arc of tangent length (m) into the last heading, or (0, 5)."""
     k = legs.shape[0]
     none = np.empty((0, 5))
     if k < 2:
@@ -166,7 +166,7 @@ def _bent(
     final: np.ndarray,
     tangent: float,
 ) -> np.ndarray:
-    """Returns the legs before `drive`, a leg from (px, py) to (x, y), an arc and the `final` turn."""
+    """Returns the legs before `drive`, one from (px, py) to (x, y), an arc and the `final` turn."""
     none = np.empty((0, 5))
     direction = legs[drive, 3]
     dx, dy = direction * (x - px), direction * (y - py)

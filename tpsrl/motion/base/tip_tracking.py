@@ -1,11 +1,11 @@
 """Motion of the cup's tip by driving the base, while the arm keeps its posture.
 
-The tip is a point (px, py) in the base frame with px > 0, ahead of the wheels' axle, so that driving
-and turning together move the tip in any direction: with a tip velocity (vx, vy) in the base frame,
-omega = vy / px and v = vx + omega py. The base follows like a trailer. The arm, which is far slower
-than the base, need not move. Doors are opened in this manner (`tpsrl.motion.doors`). A held object
-is led out from between its neighbours in this manner too, where the straight path back is blocked:
-by A* over base poses, in steps of the tip.
+The tip is a point (px, py) in the base frame with px > 0, ahead of the wheels' axle. Driving and
+turning together can therefore move the tip in any direction: with a tip velocity (vx, vy) in the
+base frame, omega = vy / px and v = vx + omega py. The base follows like a trailer. The arm, which
+is far slower than the base, need not move. Doors are opened in this manner (`tpsrl.motion.doors`).
+Where the straight path back is blocked, a held object is led out from between its neighbours in
+this manner, by A* over base poses in steps of the tip.
 """
 
 import heapq
@@ -36,7 +36,7 @@ _START_STEPS = 4.0
 
 
 def base_velocity(tip: np.ndarray, velocity: np.ndarray) -> tuple[float, float]:
-    """Returns the base's (linear m/s, angular rad/s) for a velocity (2+,) of the tip; base frame."""
+    """Returns the base's (m/s, rad/s) for a velocity (2+,) of the tip (2+,), base frame."""
     omega = velocity[1] / tip[0]
     return float(velocity[0] + omega * tip[1]), float(omega)
 
@@ -132,7 +132,7 @@ def steps_of(way: np.ndarray) -> float:
 def _search(
     base: np.ndarray, px: float, py: float, depths: np.ndarray, scene: tuple
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns poses (m, 3), their parents (m,), and the pose that reaches each depth (n,), or -1."""
+    """Returns poses (m, 3), parents (m,), and the pose that reaches each depth (n,) or -1."""
     c0, s0 = math.cos(base[2]), math.sin(base[2])
     deepest = depths[-1]
     nx = int((_BACK_M[1] - _BACK_M[0]) / _CELL_M) + 1
@@ -197,7 +197,7 @@ def _search(
 def _cell(
     base: np.ndarray, c0: float, s0: float, x: float, y: float, yaw: float
 ) -> tuple[int, int, int, bool]:
-    """Returns the cell of a base pose relative to the first one, and whether it is in the limits."""
+    """Returns the cell of a pose relative to the first base pose, and whether it is in limits."""
     dx, dy = x - base[0], y - base[1]
     back, side = -(c0 * dx + s0 * dy), c0 * dy - s0 * dx
     turn = (yaw - base[2] + math.pi) % (2 * math.pi) - math.pi
