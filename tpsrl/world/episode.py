@@ -36,7 +36,7 @@ Name = Annotated[str, msgspec.Meta(max_length=LONGEST_TEXT)]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ObjectPlacement:
-    """One object at rest: YCB name, centre (m, world), quaternion (w, x, y, z), receptacle."""
+    """Object at rest: YCB name, centre (m, world), quaternion (w, x, y, z), receptacle."""
 
     name: Name
     pos: Point

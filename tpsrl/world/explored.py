@@ -446,7 +446,7 @@ def _corner(
         )
         after[k] = after[k + 1] + step
     best = min(at + 1, length - 1)
-    spent = 0.0  # from the cell `at` on
+    spent = 0.0  # cost of the path after the cell `at`
     for k in range(at + 1, min(at + _AHEAD, length)):
         step = after[k - 1] - after[k]
         spent += step * _cost(grid[route[k, 1], route[k, 0]])

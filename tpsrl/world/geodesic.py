@@ -373,12 +373,12 @@ def _spread(
     its neighbours.
     """
     ny, nx = free.shape
-    px, py = np.full(ny * nx, np.inf), np.full(ny * nx, np.inf)  # a cell's apex
-    start = np.full(ny * nx, np.inf)  # the apex's own distance
+    px, py = np.full(ny * nx, np.inf), np.full(ny * nx, np.inf)  # apex of a cell
+    start = np.full(ny * nx, np.inf)  # distance of the apex from the goal
     best = np.full(ny * nx, np.inf)
     state = np.zeros(ny * nx, dtype=np.int8)  # 1 queued unchecked, 2 queued and checked, 3 done
     queue = [(0.0, 0) for _ in range(0)]
-    for i in range(len(roots)):  # lengths are in cells from here on
+    for i in range(len(roots)):  # all lengths below are in cells
         gx, gy = (roots[i, 0] - x0) / cell_m, (roots[i, 1] - y0) / cell_m
         cell = int(gy) * nx + int(gx)
         px[cell], py[cell], start[cell] = gx, gy, 0.0

@@ -1,4 +1,4 @@
-"""Slots of a home: preallocated objects, of which an episode uses the first ones."""
+"""Slots of a home: preallocated bodies, of which the objects of an episode use the first ones."""
 
 # A slot can have any of these shapes.
 PRIMITIVES = ("box", "cylinder", "sphere")

@@ -44,7 +44,7 @@ class PostureTable:
 
     count: np.ndarray  # (cells,) int8
     postures: np.ndarray  # (cells, MOST_BRANCHES, 7) float32, the last joint 0
-    upward: np.ndarray  # (cells, MOST_BRANCHES) float32, angle of up about the cup's axis
+    upward: np.ndarray  # (cells, MOST_BRANCHES) float32, angle of world up about the cup's axis
 
     def arguments(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Returns the fields in the argument order of the compiled functions."""

@@ -28,7 +28,7 @@ _LATTICE = Lattice()
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Leg:
-    """A turn on the spot to `heading`, then a straight drive (`direction` +1 or -1) to (x, y).
+    """Turn on the spot to `heading`, then straight drive (`direction` +1 or -1) to (x, y).
 
     With a radius (m) the base does not stop at (x, y) but continues on an arc into the next leg.
     """

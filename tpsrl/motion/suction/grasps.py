@@ -30,13 +30,10 @@ Arms = Callable[[], Sequence[np.ndarray]]
 # Cost of a step of Navigate's drive relative to a step of the skill that follows.
 DRIVE_WEIGHT = 0.5
 _SAME = 0.02  # rad, m: motion of doors, drawers and objects up to which a result stays valid
-_MOST_ARMS = 3  # most alternative arm postures from which a plan is searched
+_MOST_ARMS = 3  # most alternative arm postures, reachable by a reset, that are evaluated
 _PRIMITIVES = {"box": BOX, "cylinder": CYLINDER, "sphere": SPHERE}
-_SHARES = (
-    (0.6, 0.0),
-    (1.0, 3.0),
-    (0.35, 2.0),
-)  # of the approach; the shortest is for narrow places
+# Shares of the approach with their costs (steps); the shortest is for narrow places.
+_SHARES = ((0.6, 0.0), (1.0, 3.0), (0.35, 2.0))
 _LEANS_RAD = (0.35, 0.7, 1.05)  # angles at which an object is placed if not possible upright
 _THERE_M = 0.3  # a target within this distance of its goal counts as placed, for the plan
 # Distances back out of a shelf at which collisions are checked, with the object lifted past the
