@@ -1,6 +1,6 @@
-"""Motion planning for a wheeled base with an arm and a suction cup; knows no skill.
+"""Motion planning for a wheeled base with an arm and a suction cup, independent of skills.
 
-`scene` holds what a planner knows of one environment, `tracking` follows a planned path. Plans of
-the base are in `base`, those of the arm in `arm`, grasps and placements in `suction`, plans of base
-and arm together in `body`, and those for doors and drawers in `doors`.
+`scene` has the planner's input from one environment, `tracking` follows a planned path. Planning
+for the base is in `base`, for the arm in `arm`, for grasps and placements in `suction`, for base
+and arm together in `body`, and for doors and drawers in `doors`.
 """

@@ -1,4 +1,4 @@
-"""What the classical planner believes of one home: furniture, objects, and what is held."""
+"""Scene of the classical planner: furniture, objects and held object of one home."""
 
 import dataclasses
 
@@ -25,7 +25,7 @@ from tpsrl.world.state import WorldState
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Held:
-    """The held object: index, pose relative to the cup's tip, and the spheres that fill it."""
+    """Held object: index, pose relative to the cup's tip, and the spheres that fill it."""
 
     index: int
     kind: ObjectKind
@@ -36,10 +36,10 @@ class Held:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Scene:
-    """One home at one moment, batch of one; see `look`."""
+    """State of one home at one moment, for planning; see `look`."""
 
     layout: str
-    joints: Joints  # of fridge and drawers, rounded
+    joints: Joints  # rounded positions of fridge and drawers
     kinds: tuple[ObjectKind, ...]
     base: np.ndarray  # (3,)
     arm: np.ndarray  # (7,)
@@ -50,25 +50,25 @@ class Scene:
 
     @property
     def spheres(self) -> Spheres:
-        """Arm and held object."""
+        """Spheres of the arm and the held object."""
         return ARM_SPHERES if self.held is None else ARM_SPHERES.plus(self.held.spheres)
 
     def loose(self, without: int = -1) -> np.ndarray:
-        """Indices of the objects that are obstacles: neither held nor `without`."""
+        """Returns the indices of the objects that are obstacles: neither held nor `without`."""
         gone = {without, self.held.index if self.held else -1}
         return np.array([i for i in range(len(self.kinds)) if i not in gone], dtype=np.int64)
 
     def loose_bodies(self) -> Bodies:
-        """The objects of `loose`."""
+        """Returns the objects of `loose` as obstacles."""
         return _rows(self.objects, self.loose())
 
     def obstacles(self, without: int = -1) -> Bodies:
-        """Furniture, then the objects of `loose`."""
+        """Returns the furniture, then the objects of `loose`, as obstacles."""
         loose = _rows(self.objects, self.loose(without))
         return static_bodies(self.layout, self.joints).plus(loose)
 
     def only(self, rows: np.ndarray) -> "Scene":
-        """The scene with some of the objects alone (k,), none of which is held."""
+        """Returns the scene with only the objects in `rows` (k,), none of which may be held."""
         return dataclasses.replace(
             self,
             kinds=tuple(self.kinds[i] for i in rows),
@@ -80,9 +80,13 @@ class Scene:
     def checker(
         self, base: np.ndarray, spheres: Spheres | None = None, touching: int | str = -1
     ) -> ArmChecker:
-        """Collision checks at a base pose.
+        """Returns the collision checker at a base pose.
 
-        The tool may touch object `touching`, or the front of the door or drawer of that handle.
+        Args:
+            base: (3,) base pose
+            spheres: spheres of the robot; by default those of the arm and the held object
+            touching: object that the tool may touch, or the marker of a door or drawer whose front
+                the tool may touch; -1 for none
         """
         static = static_bodies(self.layout, self.joints)
         loose = self.loose()
@@ -93,7 +97,7 @@ class Scene:
                 names = layout_obstacles(self.layout, self.joints).names
                 row = names.index(handle(self.layout, touching).front)
             else:
-                # An object in the hand is none of the obstacles.
+                # A held object is not among the obstacles.
                 place = np.flatnonzero(loose == touching)
                 row = len(static.kind) + int(place[0]) if len(place) else -1
             found = np.flatnonzero(rows == row)
@@ -101,9 +105,9 @@ class Scene:
         return ArmChecker(self.spheres if spheres is None else spheres, near, target)
 
     def footprint(self, posture: np.ndarray, without: int = -1) -> Footprint:
-        """What the robot takes up while it drives with the arm in `posture`.
+        """Returns the footprint of the robot with the arm in `posture`.
 
-        The door or drawer `without` (index into JOINTS) is left out.
+        The door or drawer `without` (index into JOINTS) is left out of the obstacles.
         """
         rows = _rows(self.objects, self.loose())
         joints = tuple(ABSENT if i == without else q for i, q in enumerate(self.joints))
@@ -111,7 +115,7 @@ class Scene:
 
 
 def look(episode: Episode, world: WorldState) -> Scene:
-    """The scene of a world state of batch one."""
+    """Builds the scene of a world state of batch size one."""
     kinds = tuple(object_kind(o.name) for o in episode.objects)
     count = len(kinds)
     position = np.asarray(world.object_pos[0, :count])
@@ -138,7 +142,7 @@ def look(episode: Episode, world: WorldState) -> Scene:
 
 
 def hold(index: int, kind: ObjectKind, offset: np.ndarray, rotation: np.ndarray) -> Held:
-    """The held object from its pose in the cup's frame."""
+    """Builds the held object from its pose in the cup's frame."""
     tip = np.array([GRIPPER + CUP, 0.0, 0.0])
     return Held(index, kind, offset, rotation, held_spheres(kind, tip + offset, rotation))
 

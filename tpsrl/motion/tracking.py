@@ -1,7 +1,7 @@
-"""Following a planned way from wherever the robot is, as long as that is near it.
+"""Tracking of a planned path from any state near it.
 
-Nobody but the plan need move the robot for this: what comes next follows from where base and arm
-are, not from what was told them before. A learner may act, and be told what the plan would do.
+The next action depends only on the state of base and arm, not on previous actions. The robot may
+therefore be moved by another policy: a student can act while the plan provides the labels.
 """
 
 import math
@@ -16,43 +16,43 @@ from tpsrl.world import action as act
 from tpsrl.world.footprint import Footprint
 from tpsrl.world.state import WorldState
 
-_AHEAD_RAD = 0.03  # the arm aims at this far on along its path, which cuts corners by less
+_AHEAD_RAD = 0.03  # look-ahead of the arm along its path, which bounds the cutting of corners
 _ARRIVED_RAD, _THROUGH_RAD = 0.004, 0.015
 _OFF_PATH_RAD = 0.12
-_WINDOW_RAD = 0.3  # of the path, in which the arm is looked for
+_WINDOW_RAD = 0.3  # length of the path that is searched for the arm's position
 _OFF_WAY_M, _OFF_WAY_RAD, _WINDOW_STEPS = 0.2, 0.6, 20
-_OFF_END_M = 0.1  # where it has come to
-# Farther off its way than this, the base looks whether it can steer back in so many steps.
+_OFF_END_M = 0.1  # the same distance at the end of a drive
+# With a larger error than this, the base checks that it can steer back within `_BACK_STEPS`.
 _NEAR_WAY_M, _NEAR_WAY_RAD, _BACK_STEPS = 0.06, 0.25, 15
-_METRES_A_RAD = 0.3  # a heading that is off counts so much
+_METRES_A_RAD = 0.3  # weight of an error of heading
 _BLOCKED_STEPS = 12
-# Without a contact nothing is in the way: somebody else acts. The plan is still good, but for
-# what no force is measured of.
+# Without a contact nothing blocks the robot; another policy may be acting. The plan then stays
+# valid for longer, but not for ever, since some contacts are not measured.
 _IDLE_STEPS, _CONTACT_N = 60, 1.0
-# What may make the impossible possible: m or rad of the base, rad of the arm, m or rad of a door or
-# drawer, m of an object. What was done is looked at again after this share of it.
+# Changes after which planning may succeed where it failed: base (m or rad), arm (rad), door or
+# drawer (m or rad), object (m). After success, `_DONE_SHARE` of these changes is enough.
 _OTHER_BASE, _OTHER_ARM_RAD, _OTHER_JOINT, _OTHER_PLACE_M = 0.25, 0.4, 0.1, 0.05
 _DONE_SHARE = 0.05
-_PUSH_N, _PUSH_STEPS = 100.0, 4  # pushing harder and longer than this is no brush
+_PUSH_N, _PUSH_STEPS = 100.0, 4  # a stronger and longer contact counts as pushing
 
 
 class Blocked(Exception):
-    """The arm or base does not get on; the routine plans anew."""
+    """Raised if arm or base makes no progress; the routine then plans again."""
 
 
 class OffPlan(Exception):
-    """The robot is not where the plan has it; the routine plans anew."""
+    """Raised if the robot is too far from the plan; the routine then plans again."""
 
 
 class End:
-    """How a plan ended: with the skill `done`, or with no way found, until something changes."""
+    """End of a plan: the skill is `done`, or no plan was found; valid until the world changes."""
 
     def __init__(self, world: WorldState, done: bool) -> None:
         self.done = done
         self._world = world
 
     def holds(self, world: WorldState) -> bool:
-        """Whether a world is as good as the one in which the plan ended."""
+        """Returns whether a world still resembles the one in which the plan ended."""
         then, share = self._world, _DONE_SHARE if self.done else 1.0
         moved = np.abs(world.object_pos[0] - then.object_pos[0])
         return bool(
@@ -66,15 +66,15 @@ class End:
 
 
 class ArmTracker:
-    """The arm's part of an action, step by step, along way-points (k, 7).
-
-    Raises:
-        OffPlan: the arm is too far from the path.
-        Blocked: it has not got on for a while.
-    """
+    """Controller that moves the arm along waypoints."""
 
     def __init__(self, path: np.ndarray, through: bool = False) -> None:
-        """`through`: something follows, for which the end need not be met exactly."""
+        """Starts at the beginning of a path.
+
+        Args:
+            path: (k, 7) waypoints, rad.
+            through: whether another motion follows, so that the end need not be reached exactly.
+        """
         self._path = np.ascontiguousarray(path, dtype=np.float64)
         spans = np.abs(np.diff(self._path, axis=0)).max(axis=1)
         self._length = np.concatenate([[0.0], np.cumsum(spans)])
@@ -84,11 +84,16 @@ class ArmTracker:
 
     @property
     def steps(self) -> float:
-        """How many control steps of the plan lie behind the arm."""
+        """Control steps of the plan that the arm has completed."""
         return self._at / act.ARM_DELTA_RAD
 
     def step(self, world: WorldState, action: np.ndarray) -> bool:
-        """Writes the arm's entries; whether anything was left to do."""
+        """Writes the arm's part of `action`; returns whether the path was still unfinished.
+
+        Raises:
+            OffPlan: the arm is too far from the path.
+            Blocked: the arm has made no progress for too long.
+        """
         arm = np.asarray(world.arm[0])
         self._at, off = _along(self._path, self._length, arm, self._at, _WINDOW_RAD)
         if off > _OFF_PATH_RAD:
@@ -102,26 +107,20 @@ class ArmTracker:
         self._stuck = 0 if self._at > self._best + 0.005 else self._stuck + 1
         self._best = max(self._best, self._at)
         if self._stuck > _BLOCKED_STEPS and span < 3 * _ARRIVED_RAD:
-            return False  # pressing against something, or as near as it gets
+            return False  # pressing against an obstacle, or as near as possible
         if self._stuck > patience(world):
             raise Blocked("arm")
         return True
 
 
 class BaseTracker:
-    """The base's part of an action, step by step, along legs from a base pose (3,).
-
-    Put off its way a little, the base steers back on to it.
+    """Controller that drives the base along legs; after a small displacement the base steers back.
 
     Args:
-        legs: the way.
-        base: (3,) the pose that it starts from.
-        footprint: what the robot takes up at the moment; what it has to steer back through is
-            checked against that. Without it nothing is checked.
-
-    Raises:
-        OffPlan: the base is too far from its way, or something is in between.
-        Blocked: it has not got on for a while, or pushes something.
+        legs: legs of the drive.
+        base: (3,) base pose at the start.
+        footprint: returns the present footprint, with which the path back is checked; without it
+            that path is not checked.
     """
 
     def __init__(
@@ -138,11 +137,16 @@ class BaseTracker:
 
     @property
     def steps(self) -> int:
-        """How many control steps of the plan lie behind the base."""
+        """Control steps of the plan that the base has completed."""
         return self._at
 
     def step(self, world: WorldState, action: np.ndarray) -> bool:
-        """Writes the base's entries; whether there was still something to do."""
+        """Writes the base's part of `action`; returns whether the drive was still unfinished.
+
+        Raises:
+            OffPlan: the base is too far from the path, or the path back is blocked.
+            Blocked: the base has made no progress for too long, or pushes an obstacle.
+        """
         base, velocity = np.asarray(world.base[0]), np.asarray(world.base_velocity[0])
         self._at = _nearest_pose(self._poses, base, self._at, _WINDOW_STEPS)
         linear, angular, row = command(self._curve, self._row, *base, velocity[2])
@@ -167,7 +171,7 @@ class BaseTracker:
             raise OffPlan("base")
         near = away < _NEAR_WAY_M and turn < _NEAR_WAY_RAD
         self._begun = self._begun or near
-        # A base that still moves otherwise at the beginning cannot do better than this way.
+        # A base that starts with another velocity cannot follow the path at first.
         if self._footprint is None or near or not self._begun:
             return
         footprint = self._footprint()
@@ -178,13 +182,13 @@ class BaseTracker:
 
 
 def patience(world: WorldState) -> int:
-    """For how many steps a robot may get no further."""
+    """Returns the number of control steps that a robot may stay without progress."""
     return _BLOCKED_STEPS if world.force[0] > _CONTACT_N else _IDLE_STEPS
 
 
 @njit(cache=True)
 def _nearest_pose(poses: np.ndarray, base: np.ndarray, at: int, window: int) -> int:
-    """The pose (n, 3), not before `at`, to which a base (3,) is nearest."""
+    """Returns the index of the pose of (n, 3), at or after `at`, that is nearest to a base (3,)."""
     best, found = np.inf, at
     for i in range(at, min(at + window, poses.shape[0])):
         away = math.hypot(base[0] - poses[i, 0], base[1] - poses[i, 1])
@@ -198,10 +202,10 @@ def _nearest_pose(poses: np.ndarray, base: np.ndarray, at: int, window: int) -> 
 def _along(
     path: np.ndarray, length: np.ndarray, arm: np.ndarray, at: float, window: float
 ) -> tuple[float, float]:
-    """Where on a path an arm (7,) is, not before `at`, and how far off it (rad).
+    """Returns the parameter of the nearest point of a path to an arm (7,), and its error (rad).
 
-    The path's parameter is its length in greatest joint differences; the nearest point is that
-    of least squares.
+    The parameter is at least `at`. It is the length of the path in greatest joint differences. The
+    nearest point is that of least squares.
     """
     best, found, off = np.inf, at, np.inf
     for i in range(path.shape[0] - 1):
@@ -230,7 +234,7 @@ def _along(
 
 @njit(cache=True)
 def _point(path: np.ndarray, length: np.ndarray, at: float) -> np.ndarray:
-    """The posture (7,) at a parameter of a path."""
+    """Returns the posture (7,) at a parameter of a path."""
     last = path.shape[0] - 1
     for i in range(last):
         span = length[i + 1] - length[i]

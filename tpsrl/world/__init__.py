@@ -1,1 +1,1 @@
-"""The home: layouts, the Fetch, objects, episodes. Knows no engine and no skill."""
+"""Home: layouts, the Fetch, objects and episodes. Independent of engines and skills."""

@@ -1,6 +1,6 @@
-"""What the arm can get at in an apartment, once everything is open that has to be.
+"""Reachability of an episode's starts and goals, with the required doors and drawers open.
 
-habitat-lab's generator asks nothing of the kind; scenarios that set `reachable` do.
+Applies to scenarios that set `reachable`. habitat-lab's generator has no such check.
 """
 
 import functools
@@ -22,9 +22,14 @@ from tpsrl.world.scenarios import Scenario, TargetDraw
 def in_reach(
     scenario: Scenario, layout: str, marker: str, top: np.ndarray, draw: TargetDraw
 ) -> bool:
-    """Whether the cup gets to a point (3,) of a target's start or goal, nothing else about.
+    """Returns whether the cup can reach a target's start or goal, ignoring other objects.
 
-    `marker` is of the drawer that the point goes along with, "" where it stands still.
+    Args:
+        scenario: scenario of the target
+        layout: "SET/NAME"
+        marker: marker of the drawer that carries the point, "" for a point that does not move
+        top: (3,) point that the cup has to touch, metres, with the scenario's articulation
+        draw: description of the target
     """
     joints = joints_at(scenario.opened(draw))
     way = travel(layout, marker, joints_at(scenario.articulation), joints)
@@ -37,7 +42,11 @@ def blocked(
     objects: Sequence[ObjectPlacement],
     targets: Sequence[Target],
 ) -> str:
-    """ "start" or "goal" where the cup does not get at one between all other objects and goals."""
+    """Returns which end of a target the cup cannot reach among all other objects and goals.
+
+    Returns:
+        "start", "goal", or "" if every start and goal can be reached.
+    """
     joints = joints_at(scenario.articulation)
     kinds = [object_kind(o.name) for o in objects]
     marker = {r.name: r.marker for r in moved_receptacles(layout, joints)}
@@ -58,9 +67,9 @@ def blocked(
 
 
 def faults(scenario: Scenario, episode: Episode) -> list[str]:
-    """What of an episode a scenario that is `reachable` would not have taken, in a few words.
+    """Returns the reasons for which a scenario with `reachable` would reject an episode.
 
-    Its targets are in the order of the scenario's, of which it may have fewer.
+    The episode's targets are in the order of the scenario's targets; there may be fewer.
     """
     found = []
     joints = joints_at(scenario.articulation)
@@ -83,11 +92,11 @@ def faults(scenario: Scenario, episode: Episode) -> list[str]:
 
 @functools.lru_cache(maxsize=512)
 def layout_suits(scenario: Scenario, layout: str) -> bool:
-    """Whether the doors and drawers of a scenario can be used in "SET/NAME".
+    """Returns whether the doors and drawers of a scenario can be used in layout "SET/NAME".
 
-    There must be floor to stand on before each handle that has to be opened, and with everything
-    open the cup must come to the front of the fridge shelf or drawer where a target has to start
-    or end.
+    The base must have room to stand at each handle that has to be opened, with the door or drawer
+    closed and open. With everything open, the cup must reach the front of a fridge shelf or drawer
+    in which a target starts or ends.
     """
     layout_set, chosen = resolve(layout)
     placed = placed_receptacles(layout_set, chosen)
@@ -112,5 +121,5 @@ def _front_in_reach(layout: str, receptacle: PlacedReceptacle, joints: Joints) -
 
 
 def cup_point(centre: Sequence[float] | np.ndarray, kind: ObjectKind) -> np.ndarray:
-    """Where the cup touches an upright object (3,)."""
+    """Returns the point (3,) at which the cup touches an upright object, metres."""
     return np.array([centre[0], centre[1], centre[2] + kind.half[2]])

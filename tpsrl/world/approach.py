@@ -1,12 +1,13 @@
-"""The floor from which the arm can get at a point, and the way there.
+"""Floor from which the arm can reach a point, and paths of the base to that floor.
 
-Such floor is within `REACH_M` of the point, and the line to it from the shoulder, or from above
-the shoulder at the height of the point, is free: not behind an open door, a wall or the back of a
-chair. What lies in a drawer or a sink is got at from above its rim. But for its end the line keeps
-away from what stands beside it, so that the forearm has room.
+A floor cell qualifies if it is within `REACH_M` of the point and the line of sight from the
+shoulder to the point is free. The line starts at the height of the shoulder, or of the point if
+that is higher. Cells behind an open door, a wall or the back of a chair do not qualify. A point
+inside a drawer or a sink may be seen from above the rim. Except near the point, the line keeps a
+distance from obstacles beside it, so that the forearm has room.
 
-Only the surroundings of the point are mapped, in a tenth of the time that a whole apartment takes,
-unless the way leads through other rooms.
+Only the surroundings of the point are mapped, which takes a tenth of the time of a whole
+apartment, unless the path leads through other rooms.
 """
 
 import dataclasses
@@ -21,26 +22,26 @@ from tpsrl.world.fetch import BASE_RADIUS
 from tpsrl.world.floor import CELL_M, Joints, floor_map, largest_part, layout_obstacles
 from tpsrl.world.geodesic import DistanceField, FreeFloor, distance_field
 
-# Of the base's centre from the point, the least that will do: over open drawers the arm has to be
-# stretched to get at the back of a counter.
+# Maximum distances of the base's centre from the point. The smallest that leaves a path is used;
+# the larger ones are for the back of a counter above open drawers.
 REACH_M = (0.85, 1.0, 1.15, 1.25)
-_ARM_M = 1.25  # from the shoulder above that centre to the stretched cup
-SURROUNDINGS_M = 2.5  # each way from the point; beyond them no way is known
-_STRIDE = 2  # every other cell of the apartment's map, each way
+_ARM_M = 1.25  # from the shoulder above the base's centre to the cup of the stretched arm
+SURROUNDINGS_M = 2.5  # half the width of the mapped square around the point
+_STRIDE = 2  # every other cell of the apartment's map, along x and y
 _CELL_M = _STRIDE * CELL_M
 _WIDTH = 2 * round(SURROUNDINGS_M / _CELL_M)  # cells
 _SHOULDER_M = 0.94  # above the floor
-_ROOM_M = (0.08, 0.04)  # beside the base's disc, where there is as much
-# Room and reach, the first that leaves any way.
+_ROOM_M = (0.08, 0.04)  # preferred clearances of the base's disc
+# Pairs of clearance and reach in order of preference; the first that leaves a path is used.
 _CHOICES_M = (
     *((room, reach) for reach in REACH_M for room in _ROOM_M),
     *((0.0, reach) for reach in REACH_M),
 )
-_BESIDE_CELLS = 2.0  # beyond that room, how far from a part of the floor a base counts as on it
-_SHORT_M = 0.05  # of the point, where the line ends: what is touched is no obstacle
-_ABOVE_M = (0.0, 0.1, 0.2, 0.3)  # the arm comes down from
-_BESIDE_M = (0.1, 0.05)  # that a line keeps away on its sides; the first that leaves any floor
-_ELBOW_M = 0.25  # from the point, where the line needs no room beside it
+_BESIDE_CELLS = 2.0  # a base this far beyond the clearance from a part still counts as on it
+_SHORT_M = 0.05  # the line ends this far from the point, whose own body is no obstacle
+_ABOVE_M = (0.0, 0.1, 0.2, 0.3)  # heights over the point from which the arm may come down
+_BESIDE_M = (0.1, 0.05)  # clearances beside the line; the first that leaves any floor is used
+_ELBOW_M = 0.25  # the line needs no clearance within this distance of the point
 _UPRIGHT = 0.5  # cosine to the vertical, beyond which the axis of an obstacle counts as upright
 _TINY = 1e-12
 
@@ -51,20 +52,20 @@ def approach(
     joints: Joints,
     start: Sequence[float] | np.ndarray,
 ) -> DistanceField:
-    """Distances to the floor from which the arm can get at a point, in its surroundings.
+    """Returns distances to the floor from which the arm can reach a point, in its surroundings.
 
-    The shortest way of a disc touches every corner, where the base's filter lets it through at a
-    crawl or not at all. So the way keeps as much of `_ROOM_M` from obstacles as there is room for
-    on the way from `start`.
+    The shortest path of a disc touches every corner, where the base's filter slows it to a crawl
+    or stops it. Therefore the path keeps the largest clearance of `_ROOM_M` that leaves a path from
+    `start`.
 
-    Where there is no such floor, to the free floor nearest to the point. Where there is none of
-    that either, all distances are infinite.
+    If no floor qualifies, the distances are to the free floor nearest to the point. Without free
+    floor near the point, all distances are infinite.
 
     Args:
         layout: "SET/NAME"
         point: x, y, z in metres
-        joints: of doors and drawers
-        start: x and y in metres of the base
+        joints: positions of doors and drawers
+        start: x and y of the base in metres
     """
     near = _surroundings(layout, point, joints)
     field = _way(near, point, start)
@@ -81,11 +82,11 @@ def approach(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Floor:
-    """The floor around a point.
+    """Floor around a point.
 
-    Cell (iy, ix) is the cell (iy, ix) + `first` of the apartment's, and `clearance[iy, ix]` is how
-    far (m) it is from obstacles. `reach[iy, ix]` is how far (m) its centre is from the point, inf
-    where the arm does not get at the point from there.
+    Cell (iy, ix) is cell (iy, ix) + `first` of the whole apartment. `clearance[iy, ix]` is its
+    distance (m) from obstacles. `reach[iy, ix]` is the distance (m) of its centre from the point,
+    inf where the arm cannot reach the point.
     """
 
     origin: tuple[float, float]
@@ -94,14 +95,14 @@ class _Floor:
     reach: np.ndarray  # (ny, nx)
 
     def free(self, room: float) -> np.ndarray:
-        """Where the base has that much room (m) beside it, (ny, nx) bool."""
+        """Returns the cells (ny, nx) bool at which the base has a clearance of `room` metres."""
         return self.clearance >= BASE_RADIUS + room
 
 
 def _way(
     floor: _Floor, point: tuple[float, float, float], start: Sequence[float] | np.ndarray
 ) -> DistanceField | None:
-    """Distances by the first of `_CHOICES_M` that leaves a way from `start`, None without one."""
+    """Returns distances for the first of `_CHOICES_M` that leaves a path from `start`, or None."""
     parts: dict[float, np.ndarray | None] = {}
     for room, reach in _CHOICES_M:
         if room not in parts:
@@ -118,7 +119,7 @@ def _way(
 
 
 def _part_at(floor: _Floor, start: Sequence[float] | np.ndarray, room: float) -> np.ndarray | None:
-    """The connected part (ny, nx) bool that a base at `start` is on or right beside, if any."""
+    """Returns the connected part (ny, nx) bool on or beside which `start` lies, or None."""
     parts = ndimage.label(floor.free(room))[0]
     ny, nx = parts.shape
     x, y = ((at - low) / _CELL_M for at, low in zip(start[:2], floor.origin, strict=True))
@@ -135,14 +136,14 @@ def _part_at(floor: _Floor, start: Sequence[float] | np.ndarray, room: float) ->
 
 
 def _cut(field: DistanceField, near: _Floor) -> DistanceField:
-    """Of the distances over a whole apartment those in the surroundings."""
+    """Crops distances over a whole apartment to the surroundings."""
     (iy, ix), (ny, nx) = near.first, near.clearance.shape
     return DistanceField(near.origin, field.apex[iy : iy + ny, ix : ix + nx], _CELL_M)
 
 
 @functools.lru_cache(maxsize=256)
 def _surroundings(layout: str, point: tuple[float, float, float], joints: Joints) -> _Floor:
-    """The floor around a point, all of one shape."""
+    """Returns the floor around a point, in one shape for all points."""
     whole = _whole(layout, point, joints)
     ny, nx = whole.clearance.shape
     ix, iy = (
@@ -157,10 +158,10 @@ def _surroundings(layout: str, point: tuple[float, float, float], joints: Joints
 
 @functools.lru_cache(maxsize=256)
 def _whole(layout: str, point: tuple[float, float, float], joints: Joints) -> _Floor:
-    """The floor of the whole apartment."""
+    """Returns the floor of the whole apartment."""
     fine = floor_map(layout, joints=joints)
     clearance = fine.distance[::_STRIDE, ::_STRIDE]
-    # A wider cell has its centre where that of the first narrow one is.
+    # A wide cell has its centre at that of the narrow cell from which its value is taken.
     x, y = (low + 0.5 * CELL_M - 0.5 * _CELL_M for low in fine.origin)
     low_y, low_x = (
         max(int((at - REACH_M[-1] - low) / _CELL_M), 0)
@@ -181,7 +182,7 @@ def _whole(layout: str, point: tuple[float, float, float], joints: Joints) -> _F
 def _seen(
     layout: str, point: tuple[float, float, float], joints: Joints, places: np.ndarray
 ) -> np.ndarray:
-    """From which of places (n, 2) the arm gets at a point, (n,) bool."""
+    """Returns from which of the places (n, 2) the arm reaches a point, (n,) bool."""
     obstacles = layout_obstacles(layout, joints)
     away = np.linalg.norm(obstacles.centre - np.asarray(point), axis=1)
     near = away < REACH_M[-1] + _SHOULDER_M + np.linalg.norm(obstacles.half, axis=1)
@@ -206,7 +207,7 @@ def _sees_over(
     half: np.ndarray,
     short_m: float = _SHORT_M,
 ) -> np.ndarray:
-    """`sees`, also over the rim of what the point lies in: by way of a place above it."""
+    """Returns `sees`, also for lines that pass over a rim and come down on the point."""
     free = np.zeros(len(places), dtype=np.bool_)
     for height in _ABOVE_M:
         above = point + np.array([0.0, 0.0, height])
@@ -225,7 +226,7 @@ def _is_free(
     rotation: np.ndarray,
     half: np.ndarray,
 ) -> bool:
-    """Whether the line from `_SHORT_M` over a point to one above it is free of boxes."""
+    """Returns whether the line from `_SHORT_M` over `point` up to `above` is free of boxes."""
     low = point.copy()
     low[2] += _SHORT_M
     return _free_line(above, low, 1.0, centre, rotation, half)
@@ -240,15 +241,15 @@ def sees(
     half: np.ndarray,
     short_m: float = _SHORT_M,
 ) -> np.ndarray:
-    """Whether the shoulder above places (n, 2) has a free line to a point (3,), (n,) bool.
+    """Returns whether the shoulder above places (n, 2) has a free line to a point (3,), (n,) bool.
 
-    The last `short_m` of the line may meet something. Obstacles are boxes: centres (k, 3),
+    The last `short_m` metres of the line are not checked. Obstacles are boxes: centres (k, 3),
     rotations (k, 3, 3), half extents (k, 3).
     """
     free = np.ones(len(places), dtype=np.bool_)
     start = np.empty(3)
     for i in range(len(places)):
-        # Higher points are on shelves, whose boards a line from below would meet.
+        # Points above the shoulder are on shelves, whose boards would block a line from below.
         start[0], start[1], start[2] = places[i, 0], places[i, 1], max(_SHOULDER_M, point[2])
         length = np.sqrt(((point - start) ** 2).sum())
         end = max(1.0 - short_m / length, 0.0)
@@ -265,7 +266,7 @@ def _free_line(
     rotation: np.ndarray,
     half: np.ndarray,
 ) -> bool:
-    """Whether the first `end` (0 to 1) of the line from `start` to `point` is in no box."""
+    """Returns whether the first `end` (0 to 1) of the line from `start` to `point` is free."""
     line = point - start
     for k in range(len(half)):
         first, last = 0.0, end

@@ -1,8 +1,8 @@
-"""Categories of furniture and fixtures, which ObjectNav looks for."""
+"""Categories of furniture and fixtures that are goals of ObjectNav."""
 
 from tpsrl.errors import unknown
 
-# The bodies of each category.
+# Bodies of each category.
 CATEGORY_BODIES: dict[str, tuple[str, ...]] = {
     "chair": ("chair_01_0", "chair_01_1"),
     "sofa": ("sofa",),
@@ -21,7 +21,7 @@ CATEGORY_BODIES: dict[str, tuple[str, ...]] = {
     "counter": ("kitchen_counter",),
     "sink": ("kitchen_counter",),
 }
-# Of a category that is part of a body: the boxes.
+# Boxes of each category that is only a part of its body.
 CATEGORY_PARTS = {
     "sink": ("sink_edge_left", "sink_edge_right", "worktop_sink_back", "worktop_sink_front", "tap")
 }
@@ -29,10 +29,10 @@ CATEGORIES = tuple(CATEGORY_BODIES)
 
 
 def check_category(name: str, where: str = "category") -> None:
-    """Refuses what is no category.
+    """Checks that a category exists.
 
     Raises:
-        UserError: names the nearest.
+        UserError: the category is unknown; the message names the nearest one.
     """
     if name not in CATEGORY_BODIES:
         raise unknown(where, name, CATEGORIES)

@@ -1,8 +1,8 @@
 """Geometric collision checks of the arm against boxes and cylinders, compiled.
 
-The planner's own model of the world: the arm is a chain of spheres along the capsules that also
-make its contact geoms, obstacles are boxes and upright or tilted cylinders. A check costs a few
-microseconds, so thousands fit into a plan.
+Collision model of the motion planner. The arm is a chain of spheres along the capsules from which
+its contact geoms are made too. Obstacles are boxes and upright or tilted cylinders. A check takes
+a few microseconds, so that a plan can afford thousands.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ BOX, CYLINDER = 0, 1
 TOOL = len(ARM) - 1  # index of the link that carries cup and held object
 
 _LINKS = {joint.name: index for index, joint in enumerate(ARM)}
-_NEAR_M = 1.6  # no part of the arm gets farther from the base's axis, a held box included
+_NEAR_M = 1.6  # largest distance of arm and held object from the base's axis
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Spheres:
     radius: np.ndarray
 
     def plus(self, other: "Spheres") -> "Spheres":
-        """Both sets."""
+        """Returns the spheres of both sets."""
         return Spheres(
             np.concatenate([self.link, other.link]),
             np.concatenate([self.centre, other.centre]),
@@ -44,7 +44,7 @@ def _arm_spheres() -> Spheres:
     link, centre, radius = [], [], []
     for name, start, end, r in CAPSULES:
         if _LINKS[name] == 0:
-            continue  # the shoulder cannot reach anything that the base does not
+            continue  # the shoulder stays within the outline of the base
         length = float(np.linalg.norm(np.subtract(end, start)))
         count = max(2, math.ceil(length / (0.9 * r)) + 1)
         for t in np.linspace(0.0, 1.0, count):
@@ -62,7 +62,7 @@ ARM_SPHERES = _arm_spheres()
 
 
 def held_spheres(kind: ObjectKind, pos: np.ndarray, rotation: np.ndarray) -> Spheres:
-    """Spheres that fill a held object; its pose is given in the frame of the tool link."""
+    """Returns spheres that fill a held object, whose pose is in the frame of the tool link."""
     hx, hy, hz = kind.half
     r = max(min(hx, hy, hz), 0.015)
     axes = [np.linspace(-(h - r), h - r, max(1, math.ceil((h - r) / r) + 1)) for h in (hx, hy, hz)]
@@ -85,7 +85,7 @@ class Bodies:
     half: np.ndarray
 
     def plus(self, other: "Bodies") -> "Bodies":
-        """Both sets; the other's rows come last."""
+        """Returns the obstacles of both sets, the rows of `other` last."""
         return Bodies(
             np.concatenate([self.kind, other.kind]),
             np.concatenate([self.centre, other.centre]),
@@ -94,7 +94,11 @@ class Bodies:
         )
 
     def seen_from(self, base: np.ndarray) -> tuple["Bodies", np.ndarray]:
-        """In the frame of a base pose (3,), only what the arm could reach, and which rows."""
+        """Returns the obstacles within the arm's reach, in the frame of a base pose (3,).
+
+        Returns:
+            The obstacles, and the indices of their rows.
+        """
         delta = self.centre - np.array([base[0], base[1], 0.0])
         reach = np.linalg.norm(self.half, axis=1)
         rows = np.flatnonzero(np.hypot(delta[:, 0], delta[:, 1]) < _NEAR_M + reach)
@@ -112,7 +116,7 @@ class Bodies:
 
 
 def object_bodies(kinds: list[ObjectKind], pos: np.ndarray, quat: np.ndarray) -> Bodies:
-    """Obstacles of objects at poses (n, 3), (n, 4); spheres count as their boxes."""
+    """Returns obstacles for objects at poses (n, 3), (n, 4); a sphere counts as a box."""
     return Bodies(
         np.array([CYLINDER if k.primitive == "cylinder" else BOX for k in kinds], dtype=np.int64),
         np.asarray(pos, dtype=np.float64).reshape(-1, 3),
@@ -145,7 +149,7 @@ TRUNK_BODIES = _trunk_bodies()
 def distance_to(
     kind: int, centre: np.ndarray, rotation: np.ndarray, half: np.ndarray, p: np.ndarray
 ) -> float:
-    """Signed distance of a point (3,) to a box or cylinder; negative inside."""
+    """Returns the signed distance (m) of a point (3,) to a box or cylinder; negative inside."""
     d0, d1, d2 = p[0] - centre[0], p[1] - centre[1], p[2] - centre[2]
     x = abs(rotation[0, 0] * d0 + rotation[1, 0] * d1 + rotation[2, 0] * d2)
     y = abs(rotation[0, 1] * d0 + rotation[1, 1] * d1 + rotation[2, 1] * d2)
@@ -164,7 +168,7 @@ def distance_to(
 def distances_to(
     kind: np.ndarray, centre: np.ndarray, rotation: np.ndarray, half: np.ndarray, p: np.ndarray
 ) -> np.ndarray:
-    """Signed distances (n,) of a point (3,) to boxes and cylinders; negative inside."""
+    """Returns signed distances (n,) (m) of a point (3,) to boxes and cylinders; negative inside."""
     out = np.empty(kind.shape[0])
     for i in range(kind.shape[0]):
         out[i] = distance_to(kind[i], centre[i], rotation[i], half[i], p)
@@ -187,10 +191,11 @@ def clearance(
     target: int,
     enough: float,
 ) -> float:
-    """Least distance (m) of the arm's spheres to obstacles, floor and trunk; base frame.
+    """Returns the least distance (m) of the arm's spheres to obstacles, floor and trunk.
 
-    Stops early below `enough` (then the value only says "less"). Obstacle `target` is no
-    obstacle for the tool link, which is to touch it; -1 for none.
+    Everything is in the base frame. The search stops at the first distance below `enough`, so that
+    a result below `enough` is only an upper bound. Obstacle `target` is ignored for the tool link,
+    which is meant to touch it; -1 for none.
     """
     pos = np.empty((7, 3))
     rot = np.empty((7, 3, 3))
@@ -235,14 +240,18 @@ def clearance(
 
 @dataclasses.dataclass(slots=True)
 class ArmChecker:
-    """Clearance of arm postures at one base pose, with what it holds and what it may touch."""
+    """Clearance of arm postures at one base pose.
+
+    `spheres` are those of the arm and a held object, `bodies` the obstacles in the base frame, and
+    `target` is the obstacle that the tool link may touch, -1 for none.
+    """
 
     spheres: Spheres
     bodies: Bodies
     target: int = -1
 
     def arguments(self) -> tuple[np.ndarray, ...]:
-        """The arrays that the compiled functions take between posture and target."""
+        """Returns the arguments of the compiled functions between posture and target."""
         s, b, t = self.spheres, self.bodies, TRUNK_BODIES
         return (
             s.link,
@@ -258,11 +267,11 @@ class ArmChecker:
         )
 
     def clearance(self, q: np.ndarray, enough: float = -1e9) -> float:
-        """Least distance to anything, metres; below `enough` only an upper bound."""
+        """Returns the least distance to any obstacle, metres; below `enough` an upper bound."""
         return float(clearance(q, *self.arguments(), self.target, enough))
 
     def free(self, q: np.ndarray, margin: float) -> bool:
-        """Whether everything keeps at least `margin` metres."""
+        """Returns whether the clearance is at least `margin` metres."""
         return self.clearance(q, margin) >= margin
 
 

@@ -1,4 +1,4 @@
-"""Doors and drawers of an apartment: where they are, and what goes along with them."""
+"""Doors and drawers of an apartment: their positions, and the receptacles that they carry."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -12,12 +12,15 @@ from tpsrl.world.state import JOINTS
 
 
 def joints_at(opened: Mapping[str, float]) -> Joints:
-    """Positions of all `JOINTS` (rad, m), those that are not named closed."""
+    """Returns positions of all `JOINTS` (rad, m), with joints missing in `opened` closed."""
     return tuple(float(opened.get(marker, 0.0)) for marker in JOINTS)
 
 
 def travel(layout: str, marker: str, start: Joints, end: Joints) -> np.ndarray:
-    """How far (3,) a drawer's contents go when all joints move; `marker` is "" for the rest."""
+    """Returns the displacement (3,) of a drawer's contents when all joints move, metres.
+
+    Zero for a `marker` of "", which stands for everything outside drawers.
+    """
     if not marker:
         return np.zeros(3)
     moving = handle(layout, marker)
@@ -26,11 +29,11 @@ def travel(layout: str, marker: str, start: Joints, end: Joints) -> np.ndarray:
 
 
 def moved_receptacles(layout: str, joints: Joints) -> list[PlacedReceptacle]:
-    """The receptacles of "SET/NAME" with its drawers where the joints have them."""
+    """Returns the receptacles of layout "SET/NAME" with its drawers at `joints`."""
     return [moved(layout, r, joints) for r in placed_receptacles(*resolve(layout))]
 
 
 def moved(layout: str, receptacle: PlacedReceptacle, joints: Joints) -> PlacedReceptacle:
-    """A receptacle with its drawer where the joints have it."""
+    """Returns a receptacle with its drawer at `joints`."""
     way = travel(layout, receptacle.marker, CLOSED, joints)
     return dataclasses.replace(receptacle, pos=receptacle.pos + way)

@@ -23,11 +23,11 @@ from tpsrl.world.slots import CAPACITIES
 
 FORMAT = "tpsrl-episode/1"
 
-FARTHEST = 1000.0  # m, of a coordinate
-LONGEST_TEXT = 300  # characters of an id or name
+FARTHEST = 1000.0  # m, largest magnitude of a coordinate
+LONGEST_TEXT = 300  # characters, of an id or name
 _LONGEST_LINE = 2**20  # bytes; an episode of 30 objects has 6000
-_JOINT_SLACK = 0.05  # rad or m over the end of a joint's range
-_LEAST_QUAT = 1e-3  # length of a quaternion that still says how something is turned
+_JOINT_SLACK = 0.05  # rad or m that a position may be beyond the range of its joint
+_LEAST_QUAT = 1e-3  # least norm of a quaternion
 
 Coordinate = Annotated[float, msgspec.Meta(ge=-FARTHEST, le=FARTHEST)]
 Point = tuple[Coordinate, Coordinate, Coordinate]
@@ -36,7 +36,7 @@ Name = Annotated[str, msgspec.Meta(max_length=LONGEST_TEXT)]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ObjectPlacement:
-    """One object at rest: YCB name, centre (m, world), quaternion (w, x, y, z), receptacle."""
+    """Object at rest: YCB name, centre (m, world), quaternion (w, x, y, z), receptacle."""
 
     name: Name
     pos: Point
@@ -46,7 +46,7 @@ class ObjectPlacement:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Target:
-    """What is to be moved: index into `Episode.objects`, goal centre (m, world), its receptacle."""
+    """Object to move: index into `Episode.objects`, goal centre (m, world), goal receptacle."""
 
     object: int
     goal: Point
@@ -55,13 +55,13 @@ class Target:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Episode:
-    """One start of one scenario, everything that a simulator needs to reset a home.
+    """One start of a scenario: everything that a simulator needs to reset a home.
 
-    Receptacles are short names of the layout set ("chair", "table_1", ...); `layout` is
-    "SET/NAME", e.g. "replica_cad/v3_sc3_staging_07"; `articulation` maps marker names of
-    `tpsrl.world.state.JOINTS` to start positions (rad or m), absent means closed. `held` is the
-    index of the object that hangs upright from the cup at the start, whatever its `pos`; -1: none.
-    `category` is what is to be found, one of `tpsrl.world.categories.CATEGORIES`; "": nothing.
+    Receptacles are short names of the layout set ("chair", "table_1", ...). `layout` is
+    "SET/NAME", e.g. "replica_cad/v3_sc3_staging_07". `articulation` maps marker names of
+    `tpsrl.world.state.JOINTS` to start positions (rad or m); absent joints are closed. `held` is
+    the index of the object that hangs upright from the cup at the start, -1 for none; its `pos` is
+    ignored. `category` is the category to find, one of `tpsrl.world.categories.CATEGORIES`, or "".
     """
 
     id: Name
@@ -76,7 +76,7 @@ class Episode:
     category: Name = ""
 
     def to_json(self) -> dict[str, Any]:
-        """The record as JSON types, without a category that it has not."""
+        """Returns the record as JSON types, without `category` if it is empty."""
         record = dataclasses.asdict(self)
         if not self.category:
             del record["category"]
@@ -84,11 +84,11 @@ class Episode:
 
     @staticmethod
     def from_json(record: Any, where: str = "episode") -> "Episode":
-        """The episode of a JSON record.
+        """Decodes an episode from a JSON record.
 
         Raises:
-            UserError: a field is missing, of another type or too large, or names what does not
-                exist; says which.
+            UserError: a field is missing, of another type or too large, or names something that
+                does not exist; the message names the field.
         """
         return _checked(records.decode(record, Episode, where), where)
 
@@ -106,7 +106,11 @@ def _checked(episode: Episode, where: str) -> Episode:
 
 
 def _check_objects(episode: Episode, where: str) -> None:
-    """Whether the objects are known ones that a home takes, and targets some of them."""
+    """Checks names, number and rotations of the objects, and that targets refer to them.
+
+    Raises:
+        UserError: a check fails.
+    """
     count, most = len(episode.objects), max(CAPACITIES)
     if count > most:
         raise UserError(f"{where}: objects: {count} are given, a home takes {most} at most")
@@ -131,14 +135,18 @@ def _check_objects(episode: Episode, where: str) -> None:
 
 
 def _check_home(episode: Episode, where: str) -> None:
-    """Whether there is such a layout with such receptacles, and doors and drawers open so far."""
+    """Checks that layout, receptacles and joints exist and that joints are within their ranges.
+
+    Raises:
+        UserError: a check fails.
+    """
     set_name, _, name = episode.layout.partition("/")
     try:
         layout_set = load_layout_set(set_name)
     except UserError as error:
         raise UserError(f"{where}: {error}") from None
     if is_variant(name):
-        from tpsrl.world.rearranging import names  # which itself asks for episodes' layouts
+        from tpsrl.world.rearranging import names  # loads scipy and numba, needed only here
 
         known: Sequence[str] = names(layout_set)
     else:
@@ -157,20 +165,24 @@ def _check_home(episode: Episode, where: str) -> None:
             )
     named = [(f"objects[{n}]", placed.receptacle) for n, placed in enumerate(episode.objects)]
     named += [(f"targets[{n}]", target.receptacle) for n, target in enumerate(episode.targets)]
-    for place, receptacle in named:  # "" is none that has a name
+    for place, receptacle in named:  # "" stands for a place without a name
         if receptacle and receptacle not in layout_set.receptacles:
             raise unknown(f"{where}: {place}.receptacle", receptacle, layout_set.receptacles)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Header:
-    """The first line of a dataset."""
+    """First line of a dataset."""
 
     num_episodes: Annotated[int, msgspec.Meta(ge=0, le=MOST_EPISODES)]
 
 
 def save_episodes(path: str | os.PathLike[str], episodes: Sequence[Episode]) -> None:
-    """Writes a `.jsonl.gz` dataset: a header line, then one episode a line. Atomic."""
+    """Writes a `.jsonl.gz` dataset atomically: a header line, then one episode a line.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
     path = Path(path)
     header = {"format": FORMAT, "num_episodes": len(episodes)}
     lines = [
@@ -188,8 +200,8 @@ def load_episodes(path: str | os.PathLike[str]) -> list[Episode]:
     """Reads a `.jsonl.gz` dataset.
 
     Raises:
-        UserError: the file is absent, damaged, truncated, or a record is not an episode or has the
-            id of an earlier one.
+        UserError: the file is absent, damaged or truncated, or a record is not a valid episode or
+            repeats the id of an earlier one.
     """
     episodes = []
     with contextlib.closing(_records(path)) as found:
@@ -201,10 +213,10 @@ def load_episodes(path: str | os.PathLike[str]) -> list[Episode]:
 
 
 def read_episodes(path: str | os.PathLike[str]) -> tuple[list[Episode], dict[str, str]]:
-    """As `load_episodes`, also of a dataset of which some records are wrong.
+    """Reads a `.jsonl.gz` dataset, skipping invalid records.
 
     Returns:
-        The episodes, and by line ("line 3") what is wrong with each of the other records.
+        The valid episodes, and the error of each invalid record by its line ("line 3").
 
     Raises:
         UserError: the file is absent, damaged or truncated.
@@ -222,7 +234,7 @@ def read_episodes(path: str | os.PathLike[str]) -> tuple[list[Episode], dict[str
 def _records(
     path: str | os.PathLike[str],
 ) -> Generator[tuple[int, Episode | UserError], None, None]:
-    """The number of each line of a dataset, and its episode or what is wrong with it."""
+    """Yields the number of each line of a dataset with its episode or its error."""
     lines_of: dict[str, int] = {}  # by id
     read = 0
     with contextlib.closing(_lines(path)) as lines:
@@ -249,7 +261,7 @@ def _records(
 
 
 def _lines(path: str | os.PathLike[str]) -> Generator[bytes, None, None]:
-    """The lines of a file, unpacked if it is a gzip file."""
+    """Yields the lines of a file, decompressed if it is a gzip file."""
     where, size, number = files.user_path(path, "episodes"), 0, 0
     if where.exists() and not where.is_file():
         raise UserError(f"episodes: {path} is not a file")

@@ -1,11 +1,12 @@
-"""Paths over the floor by a map of what the robot has seen itself: no privileged map is used.
+"""Path planning on a map of the obstacles that the robot has seen; uses no privileged map.
 
 Each environment has a grid fixed to the floor, centred where the skill began. Obstacles seen by the
-head camera and the laser are drawn into it at the pose that the odometry gives. Cells in which none
-was seen count as free, so paths lead through unknown space until an obstacle is seen there: the
-freespace assumption (Koenig and Tovey, "Performance bounds for planning in unknown terrain",
-Artificial Intelligence 147, 2003). Paths are those of A*; cells that the base can hardly or not
-stand on cost more than others, so a path always exists.
+head camera and the laser are drawn into the grid at the pose given by odometry. Cells without a
+seen obstacle count as free, so that paths lead through unknown space until an obstacle is seen
+there: the freespace assumption (Koenig and Tovey, "Performance bounds for planning in unknown
+terrain", Artificial Intelligence 147, 2003). Paths are planned by A*. Cells near obstacles, and
+cells on which the base cannot stand, cost more instead of being forbidden, so that a path always
+exists.
 """
 
 import math
@@ -24,15 +25,15 @@ SIDE = 256  # cells
 _LOW_M, _HIGH_M = 0.1, 1.5  # heights at which a point is an obstacle to base, torso or head
 _SEEN_M = 5.0  # points farther away are left out
 _STRIDE = 2  # every second pixel of every second row is used
-_PLAN_STEPS = 8  # a path is planned again after that many steps
-_OFF_PATH_M = 0.5  # and when the base is farther from it
-_LONGEST = 400  # cells of a path
-_AHEAD = 40  # cells of the path among which the next corner is looked for
+_PLAN_STEPS = 8  # control steps between plans
+_OFF_PATH_M = 0.5  # a base farther than this from its path causes a new plan
+_LONGEST = 400  # most cells of a path
+_AHEAD = 40  # cells of the path that are searched for the next corner
 _EXPANDED = 40_000  # most cells that one search expands
-# From an obstacle at most so far (m), from near to far, and what a cell there costs.
+# Outer radii (m) of the rings around an obstacle, from near to far, and the costs of their cells.
 _RINGS_M = np.array([0.22, 0.3, 0.4])
 _COSTS = np.array([1.0, 1.5, 5.0, 60.0])  # by level: free, then the rings from far to near
-_AT_GOAL = 0.75  # cells: from anywhere some centre of a cell is as near
+_AT_GOAL = 0.75  # cells; every point has the centre of a cell within this distance
 _BLOCKED = 3  # level of the innermost ring
 _SEEN = 4  # level of cells in which an obstacle was seen
 _ANGLES = np.array(laser_angles())
@@ -40,10 +41,10 @@ _ARRAYS = ("seen", "origin", "route", "length")
 
 
 class ExploredMaps:
-    """The maps of n environments, and the paths to their goals.
+    """Maps of n environments, and the paths to their goals.
 
     Args:
-        num_envs: n
+        num_envs: number of environments, n
     """
 
     def __init__(self, num_envs: int) -> None:
@@ -53,16 +54,16 @@ class ExploredMaps:
         self._length = np.zeros(num_envs, np.int64)
         cells = SIDE * SIDE
         self._search = (
-            np.zeros(cells, np.int32),  # in which search a cell was reached
-            np.zeros(cells, np.float32),  # cost to there
-            np.zeros(cells, np.int32),  # cell before it
-            np.zeros(8 * _EXPANDED, np.float32),  # heap: cost with heuristic
-            np.zeros(8 * _EXPANDED, np.int32),  # and cell
+            np.zeros(cells, np.int32),  # number of the last search that reached a cell
+            np.zeros(cells, np.float32),  # cost from the start
+            np.zeros(cells, np.int32),  # previous cell on the path
+            np.zeros(8 * _EXPANDED, np.float32),  # heap: costs including the heuristic
+            np.zeros(8 * _EXPANDED, np.int32),  # heap: cells
         )
         self._searches = np.zeros(1, np.int32)
 
     def begin(self, env_ids: Sequence[int], base: np.ndarray) -> None:
-        """Forgets the maps of m environments, whose bases (m, 3) are where the skill begins."""
+        """Clears the maps of m environments and centres them on the base poses (m, 3)."""
         rows = np.asarray(env_ids)
         self._level[rows] = 0
         self._length[rows] = 0
@@ -75,13 +76,14 @@ class ExploredMaps:
         laser: np.ndarray,
         depth: np.ndarray | None = None,
     ) -> None:
-        """Draws what m environments show now.
+        """Draws the obstacles that the sensors of m environments see now.
 
         Args:
-            env_ids: which
-            world: of these, for odometry, joint positions of the arm and whether it holds
-            laser: (m, rays) metres, as `tpsrl.sim.base.Simulator.laser` has them
-            depth: (m, height, width) of the head camera, 0 to `HEAD_CAMERA_FAR_M` as 0 to 1
+            env_ids: the m environments
+            world: their state; used are odometry, joint positions of the arm, and whether an
+                object is held
+            laser: (m, rays) ranges in metres, as from `tpsrl.sim.base.Simulator.laser`
+            depth: (m, height, width) of the head camera, 0 to `HEAD_CAMERA_FAR_M` scaled to 0 to 1
         """
         rows = np.asarray(env_ids, dtype=np.int64)
         base = np.ascontiguousarray(world.base, np.float64)
@@ -101,14 +103,18 @@ class ExploredMaps:
         reach_m: float,
         steps: np.ndarray,
     ) -> np.ndarray:
-        """Length of the paths (m) and their next corner, forward and left (m) of the base, (m, 3).
+        """Returns the lengths of the paths to goals, and the next corner of each path.
 
         Args:
-            env_ids: which
-            base: (m, 3) poses
-            goals: (m, 2 or 3) points
-            reach_m: a path ends this near to its goal
-            steps: (m,) since the skill began
+            env_ids: the m environments
+            base: (m, 3) base poses
+            goals: (m, 2 or 3) goal points
+            reach_m: a path ends at this distance from its goal, metres
+            steps: (m,) control steps since the skill began
+
+        Returns:
+            (m, 3): length of the path, and its next corner forward and left in the frame of the
+            base, metres. (0, 0, 0) within `reach_m` of the goal.
         """
         out = np.zeros((len(env_ids), 3))
         _lead(
@@ -129,19 +135,19 @@ class ExploredMaps:
 
     @property
     def level(self) -> np.ndarray:
-        """(n, SIDE, SIDE) uint8 by row and column: 4 where an obstacle was seen, 3, 2, 1 near it.
+        """Levels (n, SIDE, SIDE) uint8: 4 where an obstacle was seen, then 3, 2, 1 around it.
 
-        On cells of level 3 and 4 the base cannot stand.
+        The base cannot stand on cells of levels 3 and 4. Index order is row (y), column (x).
         """
         return self._level
 
     @property
     def origin(self) -> np.ndarray:
-        """(n, 2) metres, the corner of the maps with the least x and y."""
+        """Corners (n, 2) of the maps with the least x and y, metres."""
         return self._origin
 
     def to_arrays(self, env_id: int) -> dict[str, np.ndarray]:
-        """The map and the path of an environment, as numpy copies by name, for snapshots."""
+        """Returns copies of an environment's map and path by name, for snapshots."""
         return {
             "seen": np.packbits(self._level[env_id] == _SEEN),
             "origin": self._origin[env_id].copy(),
@@ -150,10 +156,10 @@ class ExploredMaps:
         }
 
     def restore(self, env_id: int, arrays: Mapping[str, np.ndarray]) -> None:
-        """Puts an environment's map back to what `to_arrays` said.
+        """Restores an environment's map and path from the result of `to_arrays`.
 
         Raises:
-            UserError: an array is missing, or not of a map.
+            UserError: an array is missing or invalid.
         """
         own = self.to_arrays(env_id)
         for name in _ARRAYS:
@@ -174,7 +180,7 @@ class ExploredMaps:
 
 
 def _disc() -> np.ndarray:
-    """Offsets of the cells around an obstacle and their levels, (k, 3)."""
+    """Returns row and column offsets of the cells around an obstacle and their levels, (k, 3)."""
     reach = math.ceil(_RINGS_M[-1] / CELL_M)
     rows = []
     for dy in range(-reach, reach + 1):
@@ -275,7 +281,7 @@ def _lead(
 ) -> None:
     for i in range(len(rows)):
         env = rows[i]
-        # In cells, the centre of cell k at k.
+        # Coordinates are in cells from here; the centre of cell k is at k.
         x = (base[i, 0] - origin[env, 0]) / CELL_M - 0.5
         y = (base[i, 1] - origin[env, 1]) / CELL_M - 0.5
         gx = (goals[i, 0] - origin[env, 0]) / CELL_M - 0.5
@@ -303,7 +309,7 @@ def _lead(
 
 @njit(cache=True)
 def _nearest(route: np.ndarray, length: int, x: float, y: float) -> int:
-    """Index of the path's cell nearest to a point, the last of several."""
+    """Returns the index of the path's cell nearest to a point, the last one of equals."""
     at, best = 0, np.inf
     for k in range(length):
         away = (route[k, 0] - x) ** 2 + (route[k, 1] - y) ** 2
@@ -314,7 +320,7 @@ def _nearest(route: np.ndarray, length: int, x: float, y: float) -> int:
 
 @njit(cache=True)
 def _is_bad(grid: np.ndarray, route: np.ndarray, length: int, at: int, x: float, y: float) -> bool:
-    """Whether there is no path, it is far, or an obstacle was seen on what is left of it."""
+    """Returns whether the path is missing, too far away, or blocked after index `at`."""
     if length == 0:
         return True
     if math.hypot(route[at, 0] - x, route[at, 1] - y) * CELL_M > _OFF_PATH_M:
@@ -342,7 +348,11 @@ def _plan(
     reach: float,
     route: np.ndarray,
 ) -> int:
-    """A* from a point to within `reach` cells of a goal; the length of the path, 0 if too long."""
+    """Plans by A* from a point to within `reach` cells of a goal and writes the path to `route`.
+
+    Returns:
+        The number of cells of the path, 0 if it is too long or the search was cut off.
+    """
     found_in, cost, before, keys, cells = search
     sx, sy = math.floor(x + 0.5), math.floor(y + 0.5)
     if not (0 <= sx < SIDE and 0 <= sy < SIDE):
@@ -358,7 +368,7 @@ def _plan(
         cy, cx = cell // SIDE, cell % SIDE
         left = max(math.hypot(gx - cx, gy - cy) - reach, 0.0)
         if key > cost[cell] + left + 1e-3:
-            continue  # a cheaper way to this cell has been expanded
+            continue  # this cell was expanded at a lower cost
         expanded += 1
         if left <= 0.0:
             end = cell
@@ -423,7 +433,11 @@ def _sift_down(keys: np.ndarray, cells: np.ndarray, size: int, key: float, cell:
 def _corner(
     grid: np.ndarray, route: np.ndarray, length: int, at: int, x: float, y: float
 ) -> tuple[float, float, float]:
-    """Cells of path left, and the farthest point of it to which a straight line costs no more."""
+    """Returns the length left of a path, and its next corner, in cells.
+
+    The corner (x, y) is the farthest of the next `_AHEAD` cells of the path to which a straight
+    line costs no more than the path, up to a tolerance of 2.
+    """
     after = np.empty(length + 1)
     after[length] = after[length - 1] = 0.0
     for k in range(length - 2, -1, -1):
@@ -432,7 +446,7 @@ def _corner(
         )
         after[k] = after[k + 1] + step
     best = min(at + 1, length - 1)
-    spent = 0.0  # from the cell `at` on
+    spent = 0.0  # cost of the path after the cell `at`
     for k in range(at + 1, min(at + _AHEAD, length)):
         step = after[k - 1] - after[k]
         spent += step * _cost(grid[route[k, 1], route[k, 0]])
@@ -444,7 +458,7 @@ def _corner(
 
 @njit(cache=True)
 def _line(grid: np.ndarray, x: float, y: float, tx: float, ty: float) -> float:
-    """The cost of a straight line between two points."""
+    """Returns the cost of a straight line between two points, inf off the map."""
     far = math.hypot(tx - x, ty - y)
     count = int(2.0 * far) + 1
     total = 0.0

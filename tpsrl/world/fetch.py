@@ -1,4 +1,4 @@
-"""The Fetch: kinematics of its URDF, torso fixed at 0.15 m as in HAB, a suction cup for a gripper.
+"""Fetch robot: kinematics of its URDF, torso fixed at 0.15 m as in HAB, suction cup as gripper.
 
 Frame of the base: x forward, z up, origin on the floor under the centre.
 """
@@ -7,13 +7,13 @@ import dataclasses
 import math
 
 # Joints after torso_lift, from the URDF: name, axis, offset from parent (m), limits (rad).
-# Continuous joints get +-pi times two, so that no path has to unwind.
+# Continuous joints have limits of +-2 pi, so that no path has to unwind a turn.
 _TURN = 6.2832
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ArmJoint:
-    """One revolute joint of the arm; `offset` in metres in the parent's frame."""
+    """Revolute joint of the arm; `offset` in metres in the parent's frame, `limits` in radians."""
 
     name: str
     axis: tuple[float, float, float]
@@ -39,15 +39,15 @@ CUP_RADIUS = 0.02
 # HAB's rest point of the end effector, in the base frame (habitat-lab 0.3.3).
 REST_EE = (0.5, 0.0, 1.0)
 # Joint positions that hold the cup 5 cm from REST_EE, pointing down, so that objects hang upright.
-# The elbow leans out to the side: in the arm's own plane it would stand in the head camera. HAB's
-# own values put this cup 0.28 m away.
+# The elbow leans out to the side, where it does not block the view of the head camera. HAB's rest
+# posture would put this cup 0.28 m from REST_EE.
 REST_ARM = (-0.69, -1.07, 1.79, 1.19, -0.72, 1.86, 0.0)
 
 BASE_RADIUS = 0.3  # HAB's navmesh agent radius, m
 HEAD_CAMERA_POS = (0.25, 0.0, 1.20)
 HEAD_CAMERA_TARGET = (0.75, 0.0, 1.00)
 HEAD_CAMERA_FOV_DEG = 90.0
-HEAD_CAMERA_FAR_M = 10.0  # what is farther is seen at this depth
+HEAD_CAMERA_FAR_M = 10.0  # larger depths are clipped to this value
 
 # Habitat-lab's `articulated_agent_arm` camera, in the frame of wrist_roll: beside the gripper,
 # looking forwards and away from it by 45 degrees, with the gripper at the picture's upper side.
@@ -56,15 +56,15 @@ HAND_CAMERA_AHEAD = (math.sqrt(0.5), 0.0, math.sqrt(0.5))
 HAND_CAMERA_UP = (math.sqrt(0.5), 0.0, -math.sqrt(0.5))
 HAND_CAMERA_FOV_DEG = 90.0
 
-# The laser on the base, of the URDF: a SICK TIM571, which sees 220 degrees around straight ahead.
+# Laser on the base as in the URDF: a SICK TIM571, whose field of view is 220 degrees around ahead.
 LASER_POS = (0.235, 0.0, 0.2878)
 LASER_FOV_DEG = 220.0
-LASER_RAYS = 24  # that are taken of it
-LASER_RANGE_M = 3.0  # what is farther is seen at this distance
-LASER_SECTIONS = 3  # pictures of less than 180 degrees whose middle rows are the scan
+LASER_RAYS = 24  # rays of one scan
+LASER_RANGE_M = 3.0  # larger ranges are clipped to this value
+LASER_SECTIONS = 3  # pictures of less than 180 degrees each, whose middle rows form the scan
 
-# Capsules of the arm: body, from, to (m, in the body's frame), radius. The contact geoms of the
-# model and the collision model of the motion planner are made of this one list.
+# Capsules of the arm: body, from, to (m, in the body's frame), radius. Both the contact geoms of
+# the model and the collision model of the motion planner are built from this list.
 CAPSULES = (
     ("shoulder_pan", (0.0, 0.0, 0.03), (0.117, 0.0, 0.06), 0.07),
     ("shoulder_lift", (0.04, 0.0, 0.0), (0.219, 0.0, 0.0), 0.06),
@@ -82,8 +82,8 @@ TRUNK = (
     ("head", "box", (0.09, 0.12, 0.055), (0.04, 0.0, 1.19)),
 )
 
-# Points of the robot that clearance is measured from (`tpsrl.sim.clearance`): body, place in its
-# frame (m). The first `HAND_POINTS` are those of the hand; those of what it holds come last.
+# Points on the robot from which clearance is measured (`tpsrl.sim.clearance`): body, position in
+# its frame (m). The first `HAND_POINTS` are on the hand. Rows of the held object follow these.
 CLEARANCE_RANGE_M = 0.4
 CLEARANCE_POINTS = (
     ("wrist_roll", (GRIPPER + CUP, 0.0, 0.0)),
@@ -103,11 +103,11 @@ CLEARANCE_POINTS = (
 )
 HAND_POINTS, HELD_POINTS = 2, 2
 CLEARANCE_ROWS = len(CLEARANCE_POINTS) + HELD_POINTS
-NEIGHBOUR_ROWS = 2  # points that the nearest loose object is measured from: cup and goal
+NEIGHBOUR_ROWS = 2  # points whose nearest loose object is measured: cup and goal
 
 
 def laser_angles() -> tuple[float, ...]:
-    """Angles of the laser's rays from straight ahead in radians, left positive, from the right."""
+    """Returns the angles of the laser's rays (rad), right to left, 0 ahead, positive left."""
     section = math.radians(LASER_FOV_DEG) / LASER_SECTIONS
     columns = LASER_RAYS // LASER_SECTIONS
     across = [

@@ -1,8 +1,8 @@
-"""Free floor of an apartment: how far every point is from what stands there.
+"""Free floor of an apartment: distance of every point from the nearest obstacle.
 
 Occupancy is drawn from the boxes of a layout on a grid, for any band of heights, so that the
-base's disc and the arm above it can be asked about separately. Doors and drawers are where the
-`joints` say, one position for each of `JOINTS`: closed by default, or `ABSENT`.
+base's disc and the arm above it can be checked separately. `joints` has the positions of doors and
+drawers, one for each of `JOINTS`: closed by default, or `ABSENT`.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ from tpsrl.world.layouts import LayoutSet, link_pose, resolve
 from tpsrl.world.state import JOINTS
 
 CELL_M = 0.025
-# Obstacles for the base: HAB's navmesh takes what stands between a step's height and the agent's.
+# Obstacles of the base. HAB's navmesh uses those between the height of a step and of the agent.
 BASE_BAND_M = (0.05, 1.5)
 _BORDER_M = 0.5
 
@@ -34,29 +34,29 @@ class Obstacles:
     rotation: np.ndarray
     half: np.ndarray
     names: tuple[str, ...]  # "body/box"
-    num_links: int  # the last so many belong to doors and drawers
+    num_links: int  # number of boxes of doors and drawers, which come last
 
 
 Joints = tuple[float, ...]
 CLOSED: Joints = (0.0,) * len(JOINTS)
-ABSENT = math.inf  # for a door or drawer that is to be left out
-# Training has 63 apartments and 252 rearranged ones, and asks for two bands of heights with and
-# without doors; a map has 0.5 MB and takes 10 ms.
+ABSENT = math.inf  # position of a door or drawer that is left out
+# Training uses 63 apartments and 252 rearranged ones with two bands of heights, with and without
+# doors. A map takes 0.7 MB and 10 ms.
 _MAPS_KEPT = 1280
-_LINK_REACH_M = 2.0  # from a door or drawer distances are drawn this far, which is enough to drive
+_LINK_REACH_M = 2.0  # distances from doors and drawers are drawn up to this, enough for driving
 
 
 def rounded(joints: Sequence[float] | np.ndarray) -> Joints:
-    """Joint positions (5,) to the next 0.02 rad or m; what depends on them is then kept.
+    """Rounds joint positions (5,) to 0.02 rad or m, so that cached results can be reused.
 
-    Within 0.01 of closed is closed.
+    A joint within 0.01 of closed becomes closed.
     """
     return tuple(round(float(q) / 0.02) * 0.02 + 0.0 if q != ABSENT else q for q in joints)
 
 
 @functools.lru_cache(maxsize=256)
 def layout_obstacles(layout: str, joints: Joints = CLOSED) -> Obstacles:
-    """Every colliding box of "SET/NAME", walls first, moving links last."""
+    """Returns every colliding box of layout "SET/NAME", walls first, moving links last."""
     layout_set, chosen = resolve(layout)
     rows: list[tuple[np.ndarray, np.ndarray, tuple[float, ...], str]] = []
     for wall in layout_set.walls:
@@ -120,12 +120,12 @@ def _draw(
                 grid[iy, ix] = True
 
 
-# Of the corners of a box.
+# Signs of the corners of a box.
 _SIGNS = np.array([[a, b, c] for a in (-1, 1) for b in (-1, 1) for c in (-1, 1)])
 
 
 def outline(centre: np.ndarray, rotation: np.ndarray, half: np.ndarray) -> np.ndarray:
-    """Floor outline (k, 2) of a box, counter-clockwise, tilted boxes included."""
+    """Returns the outline (k, 2) on the floor of a box, tilted or not, counter-clockwise."""
     points = (centre + (_SIGNS * half) @ rotation.T)[:, :2]
     if abs(rotation[2, 2]) > 1 - 1e-9:
         order = np.argsort(np.arctan2(*(points[::2] - centre[:2]).T[::-1]))
@@ -135,17 +135,17 @@ def outline(centre: np.ndarray, rotation: np.ndarray, half: np.ndarray) -> np.nd
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FloorMap:
-    """Distance to the nearest obstacle of one band of heights, on a grid.
+    """Grid of distances to the nearest obstacle within a band of heights.
 
-    `distance[iy, ix]` is metres from the cell's centre at `origin` + (i + 0.5) `CELL_M`; negative
-    inside obstacles and outside the room.
+    `distance[iy, ix]` is the distance in metres from the centre of a cell, which is at `origin` +
+    (i + 0.5) `CELL_M`; negative inside obstacles and outside the room.
     """
 
     origin: tuple[float, float]
     distance: np.ndarray
 
     def clearance(self, x: float, y: float) -> float:
-        """Interpolated distance to the nearest obstacle, metres."""
+        """Returns the interpolated distance to the nearest obstacle, metres."""
         return float(clearance_gradient(self.distance, *self.origin, x, y)[0])
 
 
@@ -153,7 +153,7 @@ class FloorMap:
 def clearance_gradient(
     distance: np.ndarray, x0: float, y0: float, x: float, y: float
 ) -> tuple[float, float, float]:
-    """Bilinear distance (m) at (x, y) and its gradient."""
+    """Returns the bilinear distance (m) at (x, y) and its gradient."""
     fx, fy = (x - x0) / CELL_M - 0.5, (y - y0) / CELL_M - 0.5
     ny, nx = distance.shape
     ix = min(max(math.floor(fx), 0), nx - 2)
@@ -175,12 +175,12 @@ def floor_map(
     high: float = BASE_BAND_M[1],
     joints: Joints = CLOSED,
 ) -> FloorMap:
-    """The map of what stands between two heights (m) in "SET/NAME"; kept."""
+    """Returns the map of the obstacles between two heights (m) in layout "SET/NAME"; cached."""
     return band_map(layout, low, high, joints)
 
 
 def band_map(layout: str, low: float, high: float, joints: Joints) -> FloorMap:
-    """`floor_map`, not kept: a map has 0.7 MB, and there are many heights and joint positions."""
+    """Returns `floor_map` without caching: a map has 0.7 MB, and there are many joint positions."""
     if joints == CLOSED:
         return _drawn_map(layout, low, high, with_links=True)
     still = _drawn_map(layout, low, high, with_links=False)
@@ -195,7 +195,7 @@ def band_map(layout: str, low: float, high: float, joints: Joints) -> FloorMap:
 
 @functools.lru_cache(maxsize=_MAPS_KEPT)
 def _drawn_map(layout: str, low: float, high: float, with_links: bool) -> FloorMap:
-    """`floor_map` with doors and drawers closed, or taken out."""
+    """Returns `floor_map` with doors and drawers closed, or without them."""
     layout_set, _ = resolve(layout)
     obstacles = layout_obstacles(layout)
     origin, shape = frame(layout_set)
@@ -213,10 +213,11 @@ def _drawn_map(layout: str, low: float, high: float, with_links: bool) -> FloorM
 
 @njit(cache=True)
 def cells_to(marked: np.ndarray) -> np.ndarray:
-    """How many cells every cell (ny, nx) is from the nearest marked one, centre to centre.
+    """Returns the distance (ny, nx) of every cell from the nearest marked cell, in cells.
 
-    Exact (P. Felzenszwalb, D. Huttenlocher, "Distance Transforms of Sampled Functions", Theory of
-    Computing 8, 2012): down the columns by counting, along the rows as the lowest of parabolas.
+    Exact Euclidean distance between centres (P. Felzenszwalb, D. Huttenlocher, "Distance Transforms
+    of Sampled Functions", Theory of Computing 8, 2012): along columns by counting, along rows by
+    the lower envelope of parabolas.
     """
     ny, nx = marked.shape
     far = float(ny + nx)
@@ -253,7 +254,7 @@ def cells_to(marked: np.ndarray) -> np.ndarray:
 
 
 def _in_band(obstacles: Obstacles, low: float, high: float) -> np.ndarray:
-    """Which obstacles (n,) bool reach into a band of heights."""
+    """Returns which obstacles (n,) bool reach into a band of heights (m)."""
     reach = (np.abs(obstacles.rotation[:, 2, :]) * obstacles.half).sum(axis=1)
     return (obstacles.centre[:, 2] - reach < high) & (obstacles.centre[:, 2] + reach > low)
 
@@ -267,7 +268,7 @@ def _draw_distance(
     rotation: np.ndarray,
     half: np.ndarray,
 ) -> None:
-    """Lowers a map (ny, nx) to the distance (m) from the outline of an upright box."""
+    """Lowers a map (ny, nx) where the distance (m) from the outline of an upright box is less."""
     ny, nx = distance.shape
     for iy in range(ny):
         dy = y0 + (iy + 0.5) * CELL_M - centre[1]
@@ -286,7 +287,7 @@ def _draw_distance(
 
 
 def frame(layout_set: LayoutSet) -> tuple[tuple[float, float], tuple[int, int]]:
-    """Origin (m) and shape (ny, nx) of the maps of a set."""
+    """Returns origin (m) and shape (ny, nx) of the maps of a layout set."""
     (x0, y0), (x1, y1) = layout_set.floor
     origin = (x0 - _BORDER_M, y0 - _BORDER_M)
     shape = (
@@ -313,12 +314,12 @@ def _mask_of(name: str) -> np.ndarray:
 
 
 def room_mask(layout_set: LayoutSet) -> np.ndarray:
-    """Cells (ny, nx) bool that are in the room."""
+    """Returns the cells (ny, nx) bool inside the room."""
     return _mask_of(f"{layout_set.name}/{next(iter(layout_set.layouts))}")
 
 
 def in_room(layout_set: LayoutSet, x: float, y: float) -> bool:
-    """Whether a point (m) is within the outline of the room."""
+    """Returns whether the cell of a point (m) is inside the room."""
     (x0, y0), (ny, nx) = frame(layout_set)
     ix, iy = math.floor((x - x0) / CELL_M), math.floor((y - y0) / CELL_M)
     return 0 <= ix < nx and 0 <= iy < ny and bool(room_mask(layout_set)[iy, ix])
@@ -326,12 +327,12 @@ def in_room(layout_set: LayoutSet, x: float, y: float) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def main_floor(layout: str, joints: Joints = CLOSED) -> np.ndarray:
-    """Cells (bool) where the base's disc stands free, of the largest connected part."""
+    """Returns the cells (ny, nx) bool of the largest connected part that is free for the base."""
     return largest_part(floor_map(layout, joints=joints).distance >= BASE_RADIUS)
 
 
 def largest_part(free: np.ndarray) -> np.ndarray:
-    """Of cells (ny, nx) bool the largest connected part."""
+    """Returns the largest connected part of cells (ny, nx) bool."""
     labels, count = ndimage.label(free)
     if count == 0:
         return free
@@ -341,7 +342,7 @@ def largest_part(free: np.ndarray) -> np.ndarray:
 
 @functools.lru_cache(maxsize=128)
 def _main_cells(layout: str, joints: Joints) -> tuple[np.ndarray, int]:
-    """Flat indices (k,) of the main floor's cells, and how many cells a row has."""
+    """Returns flat indices (k,) of the main floor's cells, and the number of cells in a row."""
     floor = main_floor(layout, joints)
     return np.flatnonzero(floor).astype(np.int32), floor.shape[1]
 
@@ -349,7 +350,7 @@ def _main_cells(layout: str, joints: Joints) -> tuple[np.ndarray, int]:
 def random_base_pose(
     layout: str, rng: np.random.Generator, joints: Joints = CLOSED
 ) -> tuple[float, float, float]:
-    """A base pose (x, y, yaw) drawn uniformly from the main floor."""
+    """Draws a base pose (x, y, yaw) uniformly from the main floor."""
     cells, width = _main_cells(layout, joints)
     iy, ix = divmod(int(cells[rng.integers(len(cells))]), width)
     x0, y0 = floor_map(layout).origin

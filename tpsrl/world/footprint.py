@@ -1,4 +1,4 @@
-"""Whether a base pose is free for the base's disc and the arm above it, at every height."""
+"""Clearance of base poses for the base's disc and for the arm above it, at every height."""
 
 import dataclasses
 import functools
@@ -16,23 +16,23 @@ from tpsrl.world.slabs import slab_maps
 
 SLAB_M = 0.1
 _OPEN_M = 0.06
-_FAR_M = 0.5  # more than any margin that is asked for
-_HOPELESS_M = -0.08  # a collision; how deep does not matter
+_FAR_M = 0.5  # cap of the distances, more than any required margin
+_HOPELESS_M = -0.08  # a collision this deep need not be measured exactly
 _UPRIGHT = 1.0 - 1e-9
-_SLABS = 17  # up to 1.7 m, above the elbow's highest
+_SLABS = 17  # up to 1.7 m, above the highest position of the elbow
 
 
 @functools.lru_cache(maxsize=12)
 def slab_distances(layout: str, joints: Joints = CLOSED) -> np.ndarray:
-    """Distance maps (17, ny, nx) float32 of what stands in each band of `SLAB_M` from the floor.
+    """Returns distance maps (17, ny, nx) float32 of the obstacles in each band of `SLAB_M`.
 
-    0 in obstacles; what is farther than half a metre counts as that.
+    Distances are 0 in obstacles and capped at 0.5 m. The first band begins at the floor.
     """
     return slab_maps(layout, SLAB_M, _SLABS, joints, _FAR_M)
 
 
 def posed_spheres(q: np.ndarray, spheres: Spheres = ARM_SPHERES) -> tuple[np.ndarray, np.ndarray]:
-    """Centres (n, 3) in the base frame and radii (n,) of an arm posture (7,)."""
+    """Returns centres (n, 3) in the base frame and radii (n,) of the spheres at a posture (7,)."""
     pos, rot = np.empty((7, 3)), np.empty((7, 3, 3))
     arm_frames(q, pos, rot)
     centre = pos[spheres.link] + np.einsum("nij,nj->ni", rot[spheres.link], spheres.centre)
@@ -41,21 +41,21 @@ def posed_spheres(q: np.ndarray, spheres: Spheres = ARM_SPHERES) -> tuple[np.nda
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Footprint:
-    """What the compiled checks need: maps of the layout, spheres of the arm, loose objects."""
+    """Input of the compiled checks: maps of the layout, spheres of the arm, loose objects."""
 
     origin: tuple[float, float]
     disc: np.ndarray  # (ny, nx) distance map of the base's band
     slabs: np.ndarray  # (17, ny, nx)
     centre: np.ndarray  # (n, 3) spheres in the base frame
     radius: np.ndarray  # (n,)
-    kind: np.ndarray  # furniture boxes, then loose objects, exactly; world frame
+    kind: np.ndarray  # exact obstacles: furniture boxes, then loose objects; world frame
     obstacle: np.ndarray
     rotation: np.ndarray
     half: np.ndarray
-    static: int  # how many of them are furniture
+    static: int  # number of obstacles that are furniture
 
     def arguments(self) -> tuple:
-        """The fields, in the order that the compiled functions take them."""
+        """Returns the fields in the argument order of the compiled functions."""
         return (
             self.origin[0],
             self.origin[1],
@@ -71,7 +71,7 @@ class Footprint:
         )
 
     def margin(self, x: float, y: float, yaw: float) -> float:
-        """Least clearance of the robot at a base pose, metres."""
+        """Returns the least clearance of the robot at a base pose, metres."""
         return float(pose_margin(x, y, yaw, *self.arguments()))
 
 
@@ -82,9 +82,17 @@ def make_footprint(
     spheres: Spheres = ARM_SPHERES,
     joints: Joints = CLOSED,
 ) -> Footprint:
-    """The footprint of an arm posture (with a held object, if `spheres` has one) in a layout."""
+    """Builds the footprint of an arm posture in a layout.
+
+    Args:
+        layout: "SET/NAME"
+        q: (7,) arm posture, rad
+        objects: loose objects, world frame
+        spheres: spheres of the arm, and of the held object if there is one
+        joints: positions of doors and drawers
+    """
     centre, radius = posed_spheres(q, spheres)
-    # What stays above the base's disc is free wherever the disc is: its band reaches 1.5 m.
+    # Spheres within the base's disc are free wherever the disc is, since its band reaches 1.5 m.
     over = np.hypot(centre[:, 0], centre[:, 1]) + radius > BASE_RADIUS
     centre, radius = centre[over], radius[over]
     disc = floor_map(layout, joints=joints)
@@ -121,15 +129,16 @@ def pose_margin(
     half: np.ndarray,
     static: int,
 ) -> float:
-    """Least clearance (m) at a base pose: disc against its band, spheres against everything.
+    """Returns the least clearance (m) at a base pose.
 
-    The maps of the slabs answer for spheres in the open; near furniture they are too coarse in
-    height, and the boxes themselves are asked.
+    The disc is checked against the obstacles in its band, the spheres against all obstacles. For
+    spheres in the open the maps of the slabs suffice. Near furniture the slabs are too coarse in
+    height, so that the boxes themselves are used.
     """
     least = clearance_gradient(disc, x0, y0, x, y)[0] - BASE_RADIUS
     if least < 0.0:
         return least
-    # Boxes that are farther off than all the spheres reach cannot make it less.
+    # Boxes beyond the reach of all spheres cannot lower the clearance.
     reach = 0.0
     for i in range(radius.shape[0]):
         reach = max(reach, math.hypot(centre[i, 0], centre[i, 1]) + radius[i])

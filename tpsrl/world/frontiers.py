@@ -1,10 +1,10 @@
-"""Where a robot has not looked yet: frontiers of the floor that its own camera has seen.
+"""Frontiers of the floor that a robot's own camera has seen, for exploration.
 
 Beside the map of obstacles (`tpsrl.world.explored`) each environment has a grid of the cells that
-the head camera has seen, as floor or as obstacle. A frontier is a cell that has been seen and that
-the base can stand on, beside one that has not (Yamauchi, "A frontier-based approach for autonomous
-exploration", CIRA 1997). The robot is led to the nearest one, until it has been seen what lies
-behind. When none is left all floor counts as unseen again.
+the head camera has seen, as floor or as obstacle. A frontier is a seen cell on which the base can
+stand, next to an unseen one (Yamauchi, "A frontier-based approach for autonomous exploration",
+CIRA 1997). The robot is led to the nearest frontier until the cells behind it have been seen. When
+no frontier is left, all floor counts as unseen again.
 """
 
 import math
@@ -22,20 +22,20 @@ from tpsrl.world.state import WorldState
 _FLOOR_M, _HIGH_M = 0.1, 1.5  # heights: below is floor, above is no obstacle to the base
 _SEEN_M = 5.0  # points farther away are left out
 _STRIDE = 2  # every second column of the picture is used
-_NEAR_M = 0.8  # around the base, which the camera does not see, counts as seen
-_BLOCKED = 3  # level of the map of obstacles from which on the base cannot stand on a cell
-_BESIDE = 3  # cells: a frontier is kept while there is another one as near
-_LEAST = 3  # frontiers among a cell and its neighbours; fewer are specks
-_PATIENCE = 120  # steps, after which a frontier counts as seen
+_NEAR_M = 0.8  # floor around the base, outside the camera's view, counts as seen
+_BLOCKED = 3  # least level of the map of obstacles at which the base cannot stand on a cell
+_BESIDE = 3  # cells; a goal is kept while a frontier is this near
+_LEAST = 3  # frontiers among a cell and its neighbours; fewer are ignored as noise
+_PATIENCE = 120  # control steps after which a frontier counts as seen
 _ARRAYS = ("looked", "frontier", "waited")
 _NONE = -1
 
 
 class FrontierMaps:
-    """What n environments have seen of the floor, and the way to what they have not.
+    """Floor seen in n environments, and paths to the nearest frontiers.
 
     Args:
-        num_envs: n
+        num_envs: number of environments, n
     """
 
     def __init__(self, num_envs: int) -> None:
@@ -47,7 +47,7 @@ class FrontierMaps:
         self._reached = np.zeros((SIDE, SIDE), np.bool_)
 
     def begin(self, env_ids: Sequence[int], base: np.ndarray) -> None:
-        """See `ExploredMaps.begin`."""
+        """Clears the maps of environments; see `ExploredMaps.begin`."""
         rows = np.asarray(env_ids)
         self.explored.begin(env_ids, base)
         self._looked[rows] = False
@@ -61,9 +61,9 @@ class FrontierMaps:
         laser: np.ndarray,
         depth: np.ndarray | None = None,
     ) -> None:
-        """See `ExploredMaps.look`; then chooses frontiers.
+        """Updates the maps and chooses frontiers; arguments as in `ExploredMaps.look`.
 
-        Without depth only what is near counts as seen.
+        Without depth only the floor near the base counts as seen.
         """
         self.explored.look(env_ids, world, laser, depth)
         rows = np.asarray(env_ids, dtype=np.int64)
@@ -79,9 +79,10 @@ class FrontierMaps:
             self._choose(env, float(base[row, 0]), float(base[row, 1]))
 
     def ahead(self, env_ids: Sequence[int], base: np.ndarray, steps: np.ndarray) -> np.ndarray:
-        """Length of the ways (m) to the nearest frontiers and their next corner, (m, 3).
+        """Returns the lengths (m) of the paths to the chosen frontiers and their next corners.
 
-        See `ExploredMaps.ahead`. (0, 0, 0) where there is no frontier.
+        Returns:
+            (m, 3) as in `ExploredMaps.ahead`; (0, 0, 0) where there is no frontier.
         """
         goals = np.array(base[:, :2], np.float64)
         rows = np.asarray(env_ids)
@@ -91,7 +92,7 @@ class FrontierMaps:
         return self.explored.ahead(env_ids, base, goals, 0.0, steps)
 
     def _choose(self, env: int, x: float, y: float) -> None:
-        """Chooses the frontier of a robot at (x, y)."""
+        """Keeps or replaces the frontier of a robot at (x, y)."""
         level, looked = self.explored.level[env], self._looked[env]
         frontier = self._frontier[env]
         if frontier[0] != _NONE:
@@ -108,7 +109,7 @@ class FrontierMaps:
             looked[:] = False
 
     def to_arrays(self, env_id: int) -> dict[str, np.ndarray]:
-        """Maps, frontier and path of an environment, as numpy copies by name, for snapshots."""
+        """Returns copies of an environment's maps, frontier and path by name, for snapshots."""
         return {
             **self.explored.to_arrays(env_id),
             "looked": np.packbits(self._looked[env_id]),
@@ -117,10 +118,10 @@ class FrontierMaps:
         }
 
     def restore(self, env_id: int, arrays: Mapping[str, np.ndarray]) -> None:
-        """Puts an environment's maps back to what `to_arrays` said.
+        """Restores an environment's maps, frontier and path from the result of `to_arrays`.
 
         Raises:
-            UserError: an array is missing, or not of a map.
+            UserError: an array is missing or invalid.
         """
         self.explored.restore(env_id, arrays)
         own = self.to_arrays(env_id)
@@ -163,7 +164,7 @@ def _look(
     arm: np.ndarray,
     holds: np.ndarray,
 ) -> None:
-    """Marks the cells of points that are seen, and the floor between two of a column."""
+    """Marks the cells of seen points, and the floor between neighbouring points of a column."""
     _, height, width = depth.shape
     for i in range(len(rows)):
         env = rows[i]
@@ -211,7 +212,7 @@ def _is_frontier(level: np.ndarray, looked: np.ndarray, x: int, y: int) -> bool:
 
 @njit(cache=True)
 def _is_large(level: np.ndarray, looked: np.ndarray, x: int, y: int) -> bool:
-    """Whether a frontier is no speck."""
+    """Returns whether enough neighbouring cells are frontiers too."""
     count = 0
     for dy in range(-1, 2):
         for dx in range(-1, 2):
@@ -221,7 +222,7 @@ def _is_large(level: np.ndarray, looked: np.ndarray, x: int, y: int) -> bool:
 
 @njit(cache=True)
 def _is_beside(level: np.ndarray, looked: np.ndarray, frontier: np.ndarray) -> bool:
-    """Whether a frontier, or one close to it, is still one."""
+    """Returns whether a frontier still exists within `_BESIDE` cells of the chosen one."""
     for dy in range(-_BESIDE, _BESIDE + 1):
         for dx in range(-_BESIDE, _BESIDE + 1):
             x, y = frontier[0] + dx, frontier[1] + dy
@@ -245,9 +246,10 @@ def _nearest(
     queue: np.ndarray,
     reached: np.ndarray,
 ) -> np.ndarray:
-    """The frontier (x, y) that is the fewest moves over seen cells away, (-1, -1) for none.
+    """Returns the frontier (x, y) that is fewest moves over seen cells away, (-1, -1) for none.
 
-    From cells that the base cannot stand on, where it is after a collision, it may leave.
+    Moves over blocked cells are allowed from blocked cells, on which the base may be after a
+    collision.
     """
     reached[:] = False
     queue[0] = start

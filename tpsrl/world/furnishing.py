@@ -1,8 +1,8 @@
-"""Apartments furnished anew: kitchen, fridge and other furniture in other places.
+"""Random furnishing of apartments: new places for kitchen, fridge and other furniture.
 
 The counter goes to any wall, with its cupboard. The fridge stands at either end of the counter or
-at another wall. Every other body keeps its place or takes the one that it has in another apartment;
-it is left out where neither fits.
+at any wall. Every other body keeps its place or takes its place from another apartment; a body
+that fits in neither is left out.
 """
 
 import math
@@ -15,25 +15,25 @@ from tpsrl.world.layouts import BodyKind, Box, Layout, LayoutSet, Pose, link_pos
 from tpsrl.world.placement import Crowd, Prism, box_prism
 from tpsrl.world.scenarios import DRAWERS, FRIDGE
 
-_OFF_M = 0.05  # of the wall: the cupboard reaches 4 cm farther back than the counter
-_FREE_M = 0.95  # in front of counter and fridge
-_GAP_M = (0.01, 0.15)  # between counter and fridge
+_OFF_M = 0.05  # gap at the wall: the cupboard reaches 4 cm farther back than the counter
+_FREE_M = 0.95  # depth of the free floor in front of counter and fridge
+_GAP_M = (0.01, 0.15)  # range of the gap between counter and fridge
 _BESIDE = 0.7  # share of apartments with the fridge at an end of the counter
 _KEPT = 0.5  # share of the other bodies that keep their place
-_BORROWED = 40  # apartments whose places are tried
-_TOUCH_M = 0.02  # by which the dataset's furniture may reach into each other
+_BORROWED = 40  # number of apartments whose places are tried
+_TOUCH_M = 0.02  # overlap allowed between pieces of furniture, as it occurs in the dataset
 _FIXED, _ABOVE = "door2", "kitchenCupboard_01"
 
 
 class NoRoomError(Exception):
-    """Counter or fridge does not fit where it was drawn."""
+    """Raised if counter or fridge does not fit where it was drawn."""
 
 
 def furnished(layout_set: LayoutSet, plain: Layout, rng: np.random.Generator) -> dict[str, Pose]:
-    """The pose of every body of an apartment made of `plain`.
+    """Draws poses of all bodies for a new apartment with the furniture of `plain`.
 
     Raises:
-        NoRoomError: with this draw; the next one may fit.
+        NoRoomError: counter or fridge does not fit in this draw; another draw may fit.
     """
     room = _Room(layout_set)
     counter, fridge = (layout_set.link(key)[0] for key in (*list(DRAWERS.values())[:1], FRIDGE))
@@ -54,13 +54,13 @@ def furnished(layout_set: LayoutSet, plain: Layout, rng: np.random.Generator) ->
 
 
 def pose_at_a_wall(outline: np.ndarray, away: float, z: float, rng: np.random.Generator) -> Pose:
-    """At any point of the walls, facing the room.
+    """Draws a pose at a uniformly random point of the walls, facing the room.
 
     Args:
         outline: corners (k, 2) of the room, counter-clockwise
-        away: metres from the wall to the body's origin
-        z: height of the origin
-        rng: draws the point
+        away: distance of the body's origin from the wall, metres
+        z: height of the origin, metres
+        rng: generator that draws the point
     """
     edges = np.roll(outline, -1, axis=0) - outline
     length = np.linalg.norm(edges, axis=1)
@@ -73,7 +73,7 @@ def pose_at_a_wall(outline: np.ndarray, away: float, z: float, rng: np.random.Ge
 
 
 class _Room:
-    """An apartment being furnished; `poses` are those of the bodies that it has so far."""
+    """Apartment being furnished; `poses` has the bodies placed so far."""
 
     def __init__(self, layout_set: LayoutSet) -> None:
         self.poses: dict[str, Pose] = {}
@@ -82,25 +82,25 @@ class _Room:
         self._crowd = Crowd([_prism(wall) for wall in layout_set.walls])
 
     def missing(self) -> list[str]:
-        """Bodies without a pose, the one with the largest outline first."""
+        """Returns the bodies without a pose, largest outline first."""
         names = [name for name in self._bodies if name not in self.poses]
         return sorted(names, key=lambda name: -_area(self._bodies[name]))
 
     def put(self, name: str, pose: Pose) -> None:
-        """Gives a body its pose."""
+        """Sets the pose of a body."""
         self.poses[name] = pose
         if pose.present and self._bodies[name].collide:
             for prism in _prisms(self._bodies[name], pose):
                 self._crowd.add(prism)
 
     def put_at_a_wall(self, name: str, old: Pose, rng: np.random.Generator) -> None:
-        """With its back (-x) to any point of the walls, and free floor in front."""
+        """Puts a body with its back (-x) to a random point of the walls, free floor in front."""
         low, _ = extent(self._bodies[name])
         pose = pose_at_a_wall(self._outline, _OFF_M - low[0], old.pos[2], rng)
         self._put_with_front(name, pose)
 
     def put_beside(self, name: str, other: str, old: Pose, rng: np.random.Generator) -> None:
-        """At one end of another body that stands at a wall, their backs in line."""
+        """Puts a body at one end of another body that stands at a wall, with backs aligned."""
         low, high = extent(self._bodies[name])
         other_low, other_high = extent(self._bodies[other])
         gap = rng.uniform(*_GAP_M)
@@ -111,7 +111,7 @@ class _Room:
         self._put_with_front(name, Pose((float(x), float(y), old.pos[2]), pose.quat, True))
 
     def put_where_it_fits(self, name: str, poses: Iterable[Pose]) -> None:
-        """At the first of the poses at which it touches nothing; absent where there is none."""
+        """Puts a body at the first of the poses without a collision; absent if there is none."""
         body = self._bodies[name]
         for pose in poses:
             if pose.present and (not body.collide or self._fits(_prisms(body, pose), -_TOUCH_M)):
@@ -136,7 +136,7 @@ class _Room:
 
 
 def _moved(pose: Pose, old: Pose, new: Pose) -> Pose:
-    """A pose that keeps its place relative to a body which is moved and turned about z."""
+    """Moves a pose along with a body that is moved and turned about z from `old` to `new`."""
     turn = quat_matrix(new.quat) @ quat_matrix(old.quat).T
     pos = np.array(new.pos) + turn @ np.subtract(pose.pos, old.pos)
     yaw = math.atan2(turn[1, 0], turn[0, 0]) + 2.0 * math.atan2(pose.quat[3], pose.quat[0])
@@ -145,7 +145,7 @@ def _moved(pose: Pose, old: Pose, new: Pose) -> Pose:
 
 
 def _boxes(body: BodyKind) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Centre, rotation and half extents of its boxes in its frame, doors and drawers closed."""
+    """Yields centre, rotation and half extents of a body's boxes, doors and drawers closed."""
     for box in body.boxes:
         yield np.array(box.pos), quat_matrix(yaw_quat(box.yaw)), np.array(box.half)
     for link in body.links:
@@ -155,7 +155,7 @@ def _boxes(body: BodyKind) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def extent(body: BodyKind) -> tuple[np.ndarray, np.ndarray]:
-    """Least and greatest corner (3,) of its boxes, without doors and drawers."""
+    """Returns the least and greatest corner (3,) of a body's boxes without doors and drawers."""
     low = np.min([np.subtract(b.pos, b.half) for b in body.boxes], axis=0)
     high = np.max([np.add(b.pos, b.half) for b in body.boxes], axis=0)
     return low, high

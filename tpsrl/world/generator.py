@@ -1,8 +1,8 @@
-"""Draws the episodes of scenarios from seeds.
+"""Generation of the episodes of scenarios from seeds.
 
-Episode `index` of a seed is the same whatever the number of episodes: every one has a random
-generator of its own. Layouts of the split take turns, so that any 21 neighbours of the validation
-split cover it.
+Episode `index` of a seed does not depend on the number of episodes: each episode has its own random
+generator. Consecutive indices cycle through the layouts of the split, so that any 21 consecutive
+episodes of the validation split cover all of its layouts.
 """
 
 import collections
@@ -28,31 +28,29 @@ from tpsrl.world.reach import static_bodies
 from tpsrl.world.scenarios import Scenario, TargetDraw
 from tpsrl.world.slots import CAPACITIES
 
-VERSION = 6  # of what comes out; part of the cache's key
-DROP_M = 0.001  # objects are put this high over a surface before they settle
-_MARGIN_M = 0.002  # between objects, and from furniture; habitat-lab's generator lets none touch
-_INTO_M = (
-    0.008  # into what carries an object: habitat-lab's snap_down lets it reach 0.01 m into that
-)
-_ARM_MARGIN_M = 0.02  # of the rest arm from furniture at the robot's start
-# Of habitat-lab's ObjectSampler: places tried for an object, and objects tried.
+VERSION = 6  # of the generated episodes; part of the cache's key
+DROP_M = 0.001  # objects start this high above a surface before they settle
+_MARGIN_M = 0.002  # least gap to objects and furniture; habitat-lab's generator forbids contact
+_INTO_M = 0.008  # most overlap with the supporting body; 0.01 m in habitat-lab's snap_down
+_ARM_MARGIN_M = 0.02  # clearance of the resting arm from furniture at the robot's start
+# As in habitat-lab's ObjectSampler: placements tried for an object, and objects tried.
 _PLACEMENTS, _PAIRINGS = 50, 100
 _ROBOT_TRIES = 300
 _EPISODE_TRIES = 60
 _SPLITS = {"train": 0, "val": 1, rearranging.SPLIT: 2}
 
 
-# Lets a draft come to rest in a simulator: the settled episode, or why it is no good.
+# Lets a draft settle in a simulator; returns the settled episode, or the reason for rejection.
 Settle = Callable[[Episode], Episode | str]
 
 
 class Rejected(Exception):
-    """A draft that cannot be completed; says why in one word."""
+    """Raised if a draft cannot be completed; the message is a short reason."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Source:
-    """Where episodes come from: scenario, split, seed, and objects an episode has."""
+    """Distribution of generated episodes: scenario, split, seed, and objects per episode."""
 
     scenario: Scenario
     split: str
@@ -61,7 +59,11 @@ class Source:
     layout_set: str = "replica_cad"
 
     def check(self) -> None:
-        """Raises a `UserError` that names the field which is out of range."""
+        """Checks the fields.
+
+        Raises:
+            UserError: a field is out of range; the message names the field.
+        """
         if self.split not in _SPLITS:
             raise unknown("split", self.split, _SPLITS)
         if self.seed < 0:
@@ -81,11 +83,14 @@ class Source:
 def make_episode(
     source: Source, index: int, settle: Settle
 ) -> tuple[Episode, collections.Counter[str]]:
-    """Episode `index` of a source, and how many drafts were thrown away for which reason.
+    """Generates episode `index` of a source.
+
+    Returns:
+        The episode, and the number of rejected drafts and placements by reason.
 
     Raises:
         UserError: a field of the source is out of range.
-        RunError: no draft was good after many tries.
+        RunError: all of many drafts were rejected.
     """
     source.check()
     layout = _layout(source, index)
@@ -108,10 +113,10 @@ def make_episode(
 
 
 def _layout(source: Source, index: int) -> str:
-    """The layout whose turn it is; where all has to be in reach, the next one that suits.
+    """Returns the layout of an index; for a `reachable` scenario the next suitable one.
 
     Raises:
-        RunError: the split has none.
+        RunError: no layout of the split is suitable.
     """
     layouts = _names(source.layout_set, source.split)
     for turn in range(len(layouts)):
@@ -123,7 +128,7 @@ def _layout(source: Source, index: int) -> str:
 
 
 def _names(layout_set: str, split: str) -> list[str]:
-    """Of a split's layouts, in the order in which it is their turn."""
+    """Returns the names of a split's layouts in the order of use."""
     every = load_layout_set(layout_set)
     if split == rearranging.SPLIT:
         return rearranging.names(every)
@@ -131,12 +136,12 @@ def _names(layout_set: str, split: str) -> list[str]:
 
 
 class _Draft:
-    """One attempt at an episode in one layout, drawn as habitat-lab's generator does.
+    """One attempt at an episode in one layout, with the procedure of habitat-lab's generator.
 
-    Each target has its receptacles drawn first, for start and goal, all instances being as likely.
-    On its receptacle an object is put anywhere where its centre is over the box and nothing is in
-    its way (`ObjectSampler.sample_placement`); where that does not go, another kind of object is
-    tried, for clutter on another receptacle too (`ObjectSampler.sample`).
+    First, start and goal receptacles of each target are drawn, all instances equally likely. An
+    object is placed uniformly such that its centre is over the receptacle's box, without collisions
+    (`ObjectSampler.sample_placement`). If no placement is free, another kind of object is tried,
+    for clutter also another receptacle (`ObjectSampler.sample`).
     """
 
     def __init__(
@@ -156,7 +161,11 @@ class _Draft:
         self._clutter: collections.Counter[tuple[str, str]] = collections.Counter()
 
     def episode(self, name: str, source: Source) -> Episode:
-        """Draws everything: targets and clutter, goals, then the robot."""
+        """Draws the whole episode: targets and clutter, goals, then the robot's start.
+
+        Raises:
+            Rejected: something does not fit, or a start or goal is blocked.
+        """
         draws = self._scenario.targets
         starts = [self._one_of(draw.starts) for draw in draws]
         goals = [self._one_of(draw.goals) for draw in draws]
@@ -188,7 +197,7 @@ class _Draft:
         return choices[self._rng.integers(len(choices))]
 
     def _clutter_object(self) -> ObjectPlacement:
-        """An object that is no target, on a receptacle that is not full."""
+        """Places a clutter object on a receptacle that is not full."""
         for _ in range(_PAIRINGS):
             on = self._one_of(self._scenario.clutter_on)
             most = self._scenario.at_most.get(on.name, max(CAPACITIES))
@@ -202,7 +211,7 @@ class _Draft:
         raise Rejected("no free start")
 
     def _object(self, draw: TargetDraw, on: PlacedReceptacle) -> ObjectPlacement:
-        """One of the targets on its receptacle."""
+        """Places the object of a target on its receptacle."""
         for _ in range(_PAIRINGS):
             placed = self._try(draw.objects, on, draw)
             if placed is not None:
@@ -212,7 +221,7 @@ class _Draft:
     def _try(
         self, names: Sequence[str], on: PlacedReceptacle, draw: TargetDraw | None
     ) -> ObjectPlacement | None:
-        """An object of a kind that is drawn, if there is room for it on a receptacle."""
+        """Draws a kind of object and a place for it on a receptacle; None if no place is free."""
         kind = object_kind(names[int(self._rng.integers(len(names)))])
         for _ in range(_PLACEMENTS):
             yaw = float(self._rng.uniform(-math.pi, math.pi))
@@ -224,7 +233,7 @@ class _Draft:
     def _goal(
         self, index: int, start: ObjectPlacement, on: PlacedReceptacle, draw: TargetDraw
     ) -> Target:
-        """Where an object fits, turned as at its start, while all others are at theirs."""
+        """Draws a free goal with the object's yaw kept and all other objects at their starts."""
         kind = object_kind(start.name)
         yaw = 2 * math.atan2(start.quat[3], start.quat[0])
         for _ in range(_PLACEMENTS):
@@ -243,9 +252,9 @@ class _Draft:
         draw: TargetDraw | None,
         what: str,
     ) -> tuple[float, float, float] | None:
-        """Centre of an object somewhere on a receptacle; taken from then on. None: no luck.
+        """Draws and reserves a place on a receptacle; returns the object's centre, None if taken.
 
-        What belongs to a target (`draw`) is in the receptacle's region.
+        Places of a target (`draw`) are within the target region of the receptacle.
         """
         region = 1.0 if draw is None else self._scenario.target_region.get(on.name, 1.0)
         x, y = (float(v) for v in draw_on(on, self._rng, region))
@@ -272,7 +281,7 @@ class _Draft:
         draw: TargetDraw,
         what: str,
     ) -> bool:
-        """Whether start or goal of a target is as near to the floor, or in reach, as is asked."""
+        """Returns whether a target's start or goal meets `floor_within_m` and `reachable`."""
         near = self._scenario.floor_within_m
         if near is not None and self._floor_distance(centre) >= near:
             self._reasons[f"{what} far from the floor on {on.name}"] += 1
@@ -285,14 +294,14 @@ class _Draft:
         return True
 
     def _floor_distance(self, point: Sequence[float]) -> float:
-        """Metres along the floor to where the base can stand."""
+        """Returns the horizontal distance (m) from a point to the main floor."""
         x, y = _floor(self._layout, self._joints)
         return float(np.hypot(x - point[0], y - point[1]).min())
 
 
 @functools.lru_cache(maxsize=4)
 def _floor(layout: str, joints: Joints) -> tuple[np.ndarray, np.ndarray]:
-    """Where the base can stand (n,) (n,), metres."""
+    """Returns x (n,) and y (n,) of the main floor's cells, metres."""
     x0, y0 = floor_map(layout).origin
     cells = np.argwhere(main_floor(layout, joints))
     return x0 + (cells[:, 1] + 0.5) * CELL_M, y0 + (cells[:, 0] + 0.5) * CELL_M
@@ -304,12 +313,16 @@ def robot_start(
     rng: np.random.Generator,
     reasons: collections.Counter[str] | None = None,
 ) -> tuple[float, float, float]:
-    """A base pose on the main floor of "SET/NAME" at which the resting arm is clear of furniture.
+    """Draws a base pose on the main floor at which the resting arm is clear of furniture.
 
-    `joints` says where doors and drawers are; poses that are drawn again are counted in `reasons`.
+    Args:
+        layout: "SET/NAME"
+        joints: positions of doors and drawers
+        rng: generator that draws the pose
+        reasons: counts rejected poses if given
 
     Raises:
-        Rejected: there seems to be none.
+        Rejected: no pose was found after many draws.
     """
     for _ in range(_ROBOT_TRIES):
         base = random_base_pose(layout, rng, joints)

@@ -1,16 +1,16 @@
-"""Geodesic distance and shortest paths over the free floor, for the base's disc.
+"""Geodesic distances and shortest paths over the free floor, for the base's disc.
 
-The free floor is the union of the cells of `main_floor`. From a goal, distances spread over it in
-Dijkstra's order, and every cell takes its distance from a point that it can see in a straight
-line: the goal, or a cell at a corner on the way, as in Theta* (Nash, Daniel, Koenig and Felner,
-"Theta*: any-angle path planning on grids", AAAI 2007), but with the points of all its neighbours
-to choose from. So distances are those of straight lines and not of a grid's moves: exact in sight
-of the goal, and elsewhere exact but for which cell at a corner the path bends.
+The free floor is the union of the cells of `main_floor`. Distances spread from the goal in
+Dijkstra's order. Each cell takes its distance from an apex, a point in its line of sight: the goal,
+or a cell at a corner of the path, as in Theta* (Nash, Daniel, Koenig and Felner, "Theta*: any-angle
+path planning on grids", AAAI 2007), but chosen from the apexes of all neighbours. Distances are
+therefore those of straight lines instead of grid moves. They are exact in sight of the goal;
+elsewhere the only error is the choice of the cell at which the path bends around a corner.
 
-What is not on the free floor counts as the nearest free cell, with the gap to it added: furniture,
-and pockets behind it that the disc cannot get into (the robot can: it is a little slimmer). Off the
-map, and on cells from which no path leads to the goal, the distance is inf. A goal has to be within
-`SNAP_M` of the free floor.
+A point off the free floor has the distance of the nearest free cell plus the gap to that cell. Such
+points are on furniture, or in pockets too narrow for the disc (the robot is slightly slimmer and
+can enter them). The distance is inf off the map and where no path leads to the goal. A goal has to
+be within `SNAP_M` of the free floor.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ from tpsrl.errors import UserError
 from tpsrl.runtime.compiled import njit
 from tpsrl.world.floor import CELL_M, CLOSED, Joints, floor_map, main_floor
 
-SNAP_M = 1.5  # objects at the back of furniture are nearer than this to where the base can stand
+SNAP_M = 1.5  # even objects at the back of furniture are nearer than this to the free floor
 _MAX_BENDS = 1000
 _FIELDS_USED, _FIELDS_KEPT = 128, 4096
 _TINY = 1e-9
@@ -35,7 +35,7 @@ _TINY = 1e-9
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FreeFloor:
-    """Where the base can stand, and the nearest such cell to where it cannot.
+    """Cells on which the base can stand, and the nearest such cell for every other cell.
 
     Cell (iy, ix) is centred at `origin` + (i + 0.5) `cell_m`.
     """
@@ -47,14 +47,14 @@ class FreeFloor:
 
     @property
     def frame(self) -> tuple[float, float, float]:
-        """The origin (x, y) and the width of a cell, in metres."""
+        """Origin (x, y) and width of a cell, metres."""
         return (*self.origin, self.cell_m)
 
     @staticmethod
     def of_cells(
         free: np.ndarray, origin: tuple[float, float] = (0.0, 0.0), cell_m: float = CELL_M
     ) -> "FreeFloor":
-        """The floor made of cells (ny, nx) bool."""
+        """Builds a floor from its free cells (ny, nx) bool."""
         nearest = np.full(free.shape, -1, dtype=np.int32)
         if free.any():
             _, (iy, ix) = ndimage.distance_transform_edt(~free, return_indices=True)
@@ -62,27 +62,27 @@ class FreeFloor:
         return FreeFloor(origin, np.ascontiguousarray(free), nearest, cell_m)
 
     def within(self, x: float, y: float, radius_m: float) -> np.ndarray:
-        """Centres (k, 2) of the free cells within a radius of a point."""
+        """Returns the centres (k, 2) of the free cells within a radius of a point."""
         iy, ix = np.nonzero(self.free)
         centres = np.stack([ix + 0.5, iy + 0.5], axis=1) * self.cell_m + self.origin
         return centres[np.hypot(centres[:, 0] - x, centres[:, 1] - y) < radius_m]
 
     def snap(self, x: float, y: float) -> tuple[float, float] | None:
-        """The point itself where it is free, else the centre of the nearest free cell.
+        """Returns a free point as it is, otherwise the centre of the nearest free cell.
 
-        None where there is none within `SNAP_M`.
+        None if no free cell is within `SNAP_M`.
         """
         found, px, py = _snap(self.free, self.nearest, *self.frame, x, y)
         return (px, py) if found and math.hypot(px - x, py - y) <= SNAP_M else None
 
     def is_near(self, x: float, y: float, radius_m: float) -> bool:
-        """Whether free floor is within `SNAP_M` or a radius of a point, as a field needs it."""
+        """Returns whether a point can be a goal: free floor is within `SNAP_M` or the radius."""
         return self.snap(x, y) is not None or len(self.within(x, y, radius_m)) > 0
 
 
 @functools.lru_cache(maxsize=128)
 def free_floor(layout: str, joints: Joints = CLOSED) -> FreeFloor:
-    """The free floor of "SET/NAME" with doors and drawers at `joints`."""
+    """Returns the free floor of layout "SET/NAME" with doors and drawers at `joints`."""
     return FreeFloor.of_cells(main_floor(layout, joints), floor_map(layout, joints=joints).origin)
 
 
@@ -90,8 +90,8 @@ def free_floor(layout: str, joints: Joints = CLOSED) -> FreeFloor:
 class DistanceField:
     """Geodesic distances to one goal.
 
-    `apex[iy, ix]` holds x and y (m) of the point that a cell sees on its shortest path, and that
-    point's own distance (m), inf where there is no path.
+    `apex[iy, ix]` holds x and y (m) of the next corner of a cell's shortest path, which the cell
+    sees in a straight line, and the distance (m) of that corner; inf where there is no path.
     """
 
     origin: tuple[float, float]
@@ -102,26 +102,26 @@ class DistanceField:
     def unreachable(
         origin: tuple[float, float], cells: tuple[int, ...], cell_m: float = CELL_M
     ) -> "DistanceField":
-        """The field of a map of (ny, nx) cells from which there is no path to the goal."""
+        """Builds the field of a map of (ny, nx) cells without a path to the goal."""
         return DistanceField(origin, np.full((*cells, 3), np.inf, dtype=np.float32), cell_m)
 
     @property
     def frame(self) -> tuple[float, float, float]:
-        """See `FreeFloor.frame`."""
+        """Origin (x, y) and width of a cell, metres."""
         return (*self.origin, self.cell_m)
 
     def distance(self, x: float, y: float) -> float:
-        """Metres from a point to the goal, inf where there is no path."""
+        """Returns the distance (m) from a point to the goal, inf where there is no path."""
         return float(field_distance(self.apex, *self.frame, x, y))
 
     def distances(self, points: np.ndarray) -> np.ndarray:
-        """Metres (n,) from points (n, 2)."""
+        """Returns the distances (n,) from points (n, 2) to the goal, metres."""
         return _distances(self.apex, *self.frame, np.ascontiguousarray(points, np.float64))
 
     def path(self, x: float, y: float) -> np.ndarray:
-        """Corners (k, 2) of the shortest path from a point to the goal, both included.
+        """Returns the corners (k, 2) of the shortest path from a point to the goal.
 
-        (0, 2) where there is no path.
+        Both ends are included. The shape is (0, 2) where there is no path.
         """
         return _path(self.apex, *self.frame, x, y)
 
@@ -132,10 +132,14 @@ def distance_field(
     radius_m: float = 0.0,
     roots: np.ndarray | None = None,
 ) -> DistanceField:
-    """Distances to a goal (x, y), which need not be free.
+    """Computes the distances to a goal (x, y), which need not be free.
 
-    With a radius all free floor within it of the goal, as the crow flies, is at distance 0. So are
-    `roots` (k, 2), points on the free floor, if there are any.
+    Args:
+        floor: the free floor
+        goal: x and y in metres
+        radius_m: free floor within this straight-line distance of the goal has distance 0
+        roots: (k, 2) points on the free floor with distance 0, in place of the goal; the distances
+            are then to the nearest of them
 
     Raises:
         UserError: no free floor is within `SNAP_M` or the radius of the goal.
@@ -154,7 +158,7 @@ def distance_field(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PackedField:
-    """A distance field to be kept, compressed: one of 2 MB has 70 kB."""
+    """Compressed distance field for caches: 2 MB become 70 kB."""
 
     origin: tuple[float, float]
     shape: tuple[int, ...]
@@ -162,32 +166,32 @@ class PackedField:
 
     @staticmethod
     def of(field: DistanceField) -> "PackedField":
-        """A field of cells of `CELL_M`, packed."""
+        """Compresses a field with cells of `CELL_M`."""
         content = zlib.compress(field.apex.tobytes(), level=1)
         return PackedField(field.origin, field.apex.shape, content)
 
     def unpack(self) -> DistanceField:
-        """The field."""
+        """Decompresses the field."""
         apex = np.frombuffer(zlib.decompress(self.content), np.float32).reshape(self.shape)
-        return DistanceField(self.origin, apex.copy())  # compiled code is made for writable arrays
+        return DistanceField(self.origin, apex.copy())  # compiled code requires writable arrays
 
 
 @functools.lru_cache(maxsize=_FIELDS_USED)
 def field_of(layout: str, x: float, y: float, joints: Joints, radius_m: float) -> DistanceField:
-    """See `distance_field`, of the free floor of "SET/NAME" with doors and drawers at `joints`."""
+    """Returns the `distance_field` of layout "SET/NAME", doors and drawers at `joints`; cached."""
     return _packed_field(layout, x, y, joints, radius_m).unpack()
 
 
-# A training comes back to some thousands of goals. A field takes 20 ms to make and 3 ms to unpack.
+# Training repeats some thousands of goals. A field takes 20 ms to compute and 3 ms to unpack.
 @functools.lru_cache(maxsize=_FIELDS_KEPT)
 def _packed_field(layout: str, x: float, y: float, joints: Joints, radius_m: float) -> PackedField:
     return PackedField.of(distance_field(free_floor(layout, joints), (x, y), radius_m))
 
 
 class DistanceFields:
-    """One distance field for each of n homes, asked together.
+    """Distance fields of n homes, evaluated as a batch.
 
-    All must have maps of one shape.
+    All fields must have maps of one shape.
     """
 
     def __init__(self, num_homes: int) -> None:
@@ -196,10 +200,10 @@ class DistanceFields:
         self._frame = np.zeros((num_homes, 3))
 
     def set(self, home: int, field: DistanceField) -> None:
-        """Gives a home its field.
+        """Sets the field of a home.
 
         Raises:
-            UserError: its map has another shape than those of the other homes.
+            UserError: the shape of its map differs from those of the other homes.
         """
         if self._apex.size == 0:
             self._apex = np.full((len(self._fields), *field.apex.shape), np.inf, np.float32)
@@ -215,16 +219,20 @@ class DistanceFields:
         return field
 
     def distances(self, homes: np.ndarray, points: np.ndarray) -> np.ndarray:
-        """Metres (n,) from points (n, 2) to the goals of the homes (n,); a home may be repeated."""
+        """Returns distances (n,) in metres from points (n, 2) to the goals of homes (n,).
+
+        A home may be repeated.
+        """
         homes = np.asarray(homes, dtype=np.int64)
         points = np.ascontiguousarray(points, np.float64)
         return _distances_of(self._apex, self._frame, homes, points)
 
     def ahead(self, homes: np.ndarray, base: np.ndarray) -> np.ndarray:
-        """What is left from base poses (n, 3), and where the next corner of the way is (n, 3).
+        """Returns the distances left from base poses (n, 3), and the next corners of the paths.
 
-        Metres along the floor, and forward and left in the frame of the base. Off the map, and
-        where there is no path, (0, 0, 0).
+        Returns:
+            (n, 3): geodesic distance, and the next corner forward and left in the frame of the
+            base, metres. (0, 0, 0) off the map and where there is no path.
         """
         homes = np.asarray(homes, dtype=np.int64)
         base = np.ascontiguousarray(base, np.float64)
@@ -235,9 +243,10 @@ class DistanceFields:
 def field_distance(
     apex: np.ndarray, x0: float, y0: float, cell_m: float, x: float, y: float
 ) -> float:
-    """Distance (m) at (x, y): that of the four cells around it, each by way of its own apex.
+    """Returns the distance (m) at (x, y), interpolated bilinearly from the four nearest cells.
 
-    Cells without a path are left out, unless the point lies in one: then it is inf.
+    Each cell contributes the distance through its own apex. Cells without a path are left out. The
+    distance is inf if the point itself lies in such a cell.
     """
     ny, nx, _ = apex.shape
     if not (math.isfinite(x) and math.isfinite(y)):
@@ -303,7 +312,7 @@ def _ahead_of(
 def _snap(
     free: np.ndarray, nearest: np.ndarray, x0: float, y0: float, cell_m: float, x: float, y: float
 ) -> tuple[bool, float, float]:
-    """Whether a point has free floor near it, and where."""
+    """Returns whether a point has a nearest free cell, and the snapped point."""
     ny, nx = free.shape
     if not (math.isfinite(x) and math.isfinite(y)):
         return False, x, y
@@ -318,15 +327,15 @@ def _snap(
 
 @njit(cache=True)
 def _sees(free: np.ndarray, ax: float, ay: float, bx: float, by: float) -> bool:
-    """Whether the straight line between two points, in cells, stays on free cells.
+    """Returns whether the straight line between two points, in cells, stays on free cells.
 
-    Where it passes exactly between two diagonal cells, both beside it must be free.
+    Where the line passes exactly through a corner, both cells beside the corner must be free.
     """
     ix, iy = int(ax), int(ay)
     ex, ey = int(bx), int(by)
     dx, dy = bx - ax, by - ay
     sx, sy = (1 if dx > 0 else -1), (1 if dy > 0 else -1)
-    # Portions of the line from one crossing of a cell's edge to the next, and to the first.
+    # Fractions of the line between crossings of cell edges (px, py), and up to the next (tx, ty).
     px = abs(1.0 / dx) if dx != 0.0 else np.inf
     py = abs(1.0 / dy) if dy != 0.0 else np.inf
     tx = ((ix + 1 - ax) if dx > 0 else (ax - ix)) * px if dx != 0.0 else np.inf
@@ -356,19 +365,20 @@ def _sees(free: np.ndarray, ax: float, ay: float, bx: float, by: float) -> bool:
 def _spread(
     free: np.ndarray, nearest: np.ndarray, x0: float, y0: float, cell_m: float, roots: np.ndarray
 ) -> np.ndarray:
-    """The apexes (ny, nx, 3) of a goal that consists of points (k, 2) on the free floor.
+    """Returns the apexes (ny, nx, 3) for a goal that consists of points (k, 2) on the free floor.
 
-    A cell enters the queue with the distance that it would have if it saw its neighbour's apex.
-    Whether it does is looked at only when its turn comes (Lazy Theta*: Nash, Koenig and Tovey,
-    AAAI 2010); if not, it is queued again with the best of what its neighbours offer.
+    A cell enters the queue with the distance through its neighbour's apex, as if it saw that apex.
+    The line of sight is checked only when the cell leaves the queue (Lazy Theta*: Nash, Koenig and
+    Tovey, AAAI 2010). If the check fails, the cell is queued again with the best visible apex of
+    its neighbours.
     """
     ny, nx = free.shape
-    px, py = np.full(ny * nx, np.inf), np.full(ny * nx, np.inf)  # a cell's apex
-    start = np.full(ny * nx, np.inf)  # the apex's own distance
+    px, py = np.full(ny * nx, np.inf), np.full(ny * nx, np.inf)  # apex of a cell
+    start = np.full(ny * nx, np.inf)  # distance of the apex from the goal
     best = np.full(ny * nx, np.inf)
-    state = np.zeros(ny * nx, dtype=np.int8)  # 1 queued on trust, 2 queued and seen, 3 done
+    state = np.zeros(ny * nx, dtype=np.int8)  # 1 queued unchecked, 2 queued and checked, 3 done
     queue = [(0.0, 0) for _ in range(0)]
-    for i in range(len(roots)):  # lengths are in cells from here on
+    for i in range(len(roots)):  # all lengths below are in cells
         gx, gy = (roots[i, 0] - x0) / cell_m, (roots[i, 1] - y0) / cell_m
         cell = int(gy) * nx + int(gx)
         px[cell], py[cell], start[cell] = gx, gy, 0.0
@@ -413,7 +423,7 @@ def _best_offer(
     state: np.ndarray,
     cell: int,
 ) -> None:
-    """Gives a cell the best of its neighbours' apexes that it sees, or a neighbour as its apex."""
+    """Sets a cell's apex to the best visible apex of its neighbours, or to a neighbour itself."""
     nx = free.shape[1]
     iy, ix = cell // nx, cell % nx
     cx, cy = ix + 0.5, iy + 0.5
@@ -438,10 +448,10 @@ def _best_offer(
 def _between(
     state: np.ndarray, px: np.ndarray, py: np.ndarray, cell: int, nx: int, dx: float, dy: float
 ) -> bool:
-    """Whether both cells between which a cell looks at its apex, (dx, dy) away, have the same apex.
+    """Returns whether both neighbours in the direction (dx, dy) of a cell's apex share that apex.
 
-    Then the cell sees it too: they see it, they are one cell apart, so no blocked cell fits between
-    their lines of sight.
+    The cell then sees the apex too: both neighbours see it and are one cell apart, so that no
+    blocked cell fits between their lines of sight.
     """
     sx, sy = (1 if dx > 0 else -1), (nx if dy > 0 else -nx)
     straight = cell + (sx if abs(dx) > abs(dy) else sy)
@@ -454,7 +464,7 @@ def _between(
 
 @njit(cache=True)
 def _may_step(free: np.ndarray, iy: int, ix: int, dy: int, dx: int) -> bool:
-    """Whether a free cell's neighbour is free, and so are both cells beside a diagonal."""
+    """Returns whether a cell's neighbour is free, and for a diagonal both cells beside it."""
     if (dy == 0 and dx == 0) or not (0 <= iy + dy < free.shape[0] and 0 <= ix + dx < free.shape[1]):
         return False
     return free[iy + dy, ix + dx] and free[iy + dy, ix] and free[iy, ix + dx]
@@ -472,9 +482,10 @@ def _apexes(
     start: np.ndarray,
     best: np.ndarray,
 ) -> np.ndarray:
-    """Apexes (ny, nx, 3) in metres; what is not free gets the nearest free cell as its apex.
+    """Returns apexes (ny, nx, 3) in metres; a blocked cell has the nearest free cell as its apex.
 
-    Cells right beside the free floor share the apex of theirs, so that distances are smooth there.
+    Blocked cells next to the free floor share the apex of their nearest free cell, so that
+    distances are smooth there.
     """
     ny, nx = free.shape
     apex = np.full((ny, nx, 3), np.inf, dtype=np.float32)
@@ -499,13 +510,13 @@ def _apexes(
 
 @njit(cache=True)
 def _touch(iy: int, ix: int, other: int, nx: int) -> bool:
-    """Whether a cell is `other` or one of the eight around it."""
+    """Returns whether a cell is `other` or one of its eight neighbours."""
     return abs(other // nx - iy) <= 1 and abs(other % nx - ix) <= 1
 
 
 @njit(cache=True)
 def _path(apex: np.ndarray, x0: float, y0: float, cell_m: float, x: float, y: float) -> np.ndarray:
-    """Corners (k, 2) from a point over the apexes to the goal; (0, 2) for no path."""
+    """Returns the corners (k, 2) from a point over the apexes to the goal; (0, 2) for no path."""
     if not math.isfinite(field_distance(apex, x0, y0, cell_m, x, y)):
         return np.empty((0, 2))
     points = np.empty((_MAX_BENDS, 2))

@@ -1,4 +1,4 @@
-"""Rotations and boxes, for one or many."""
+"""Quaternions, rotation matrices and angles."""
 
 import math
 from collections.abc import Sequence
@@ -9,12 +9,12 @@ Vector = Sequence[float]
 
 
 def yaw_quat(yaw: float) -> tuple[float, float, float, float]:
-    """Quaternion (w, x, y, z) of a turn about z, radians."""
+    """Returns the quaternion (w, x, y, z) of a rotation about z, radians."""
     return (math.cos(yaw / 2), 0.0, 0.0, math.sin(yaw / 2))
 
 
 def quat_matrix(quat: Vector | np.ndarray) -> np.ndarray:
-    """Rotation matrices (..., 3, 3) of quaternions (..., 4), (w, x, y, z), unit or not."""
+    """Returns rotation matrices (..., 3, 3) of quaternions (..., 4), (w, x, y, z), unit or not."""
     q = np.asarray(quat, dtype=np.float64)
     q = q / np.linalg.norm(q, axis=-1, keepdims=True)
     w, x, y, z = q[..., 0], q[..., 1], q[..., 2], q[..., 3]
@@ -32,9 +32,9 @@ def quat_matrix(quat: Vector | np.ndarray) -> np.ndarray:
 
 
 def matrix_quat(matrix: np.ndarray) -> tuple[float, float, float, float]:
-    """Unit quaternion (w, x, y, z), w >= 0, of the rotation nearest to a matrix (3, 3)."""
+    """Returns the unit quaternion (w, x, y, z), w >= 0, nearest to a rotation matrix (3, 3)."""
     (a, b, c), (d, e, f), (g, h, i) = matrix.tolist()
-    # The largest eigenvector of Bar-Itzhack's matrix, which also takes matrices that are rounded.
+    # The result is the largest eigenvector of Bar-Itzhack's matrix, which tolerates rounding.
     rows = [
         [a + e + i, h - f, c - g, d - b],
         [h - f, a - e - i, b + d, c + g],
@@ -47,7 +47,7 @@ def matrix_quat(matrix: np.ndarray) -> tuple[float, float, float, float]:
 
 
 def quat_multiply(a: Vector | np.ndarray, b: Vector | np.ndarray) -> np.ndarray:
-    """Hamilton product (4,) of two quaternions (w, x, y, z): first b, then a."""
+    """Returns the Hamilton product (4,) of two quaternions (w, x, y, z): first b, then a."""
     aw, ax, ay, az = a
     bw, bx, by, bz = b
     return np.array(
@@ -61,5 +61,5 @@ def quat_multiply(a: Vector | np.ndarray, b: Vector | np.ndarray) -> np.ndarray:
 
 
 def wrap_angle(angle: float) -> float:
-    """The same angle in [-pi, pi)."""
+    """Returns an angle wrapped to [-pi, pi)."""
     return (angle + math.pi) % (2 * math.pi) - math.pi

@@ -1,8 +1,8 @@
-"""Rearrangement episodes of habitat-lab as ours: what their files say, in our frames and names.
+"""Import of habitat-lab's rearrangement episodes, converted to the frames and names of tpsrl.
 
-A file (`.json` or `.json.gz`) is what habitat-lab's generator writes (0.3.3,
-datasets/rearrange/rearrange_dataset.py). Habitat's world is y up: (X, Y, Z) here is (x, -z, y)
-there, and a turn about its y axis is the same turn about our z axis.
+The files (`.json` or `.json.gz`) are written by habitat-lab's generator (0.3.3,
+datasets/rearrange/rearrange_dataset.py). Habitat's world is y up: (X, Y, Z) in tpsrl is (x, -z, y)
+in Habitat, and a rotation about Habitat's y axis is the same rotation about the z axis here.
 """
 
 import collections
@@ -29,21 +29,21 @@ from tpsrl.world.slots import CAPACITIES
 
 _SET = "replica_cad"
 TO_OURS = np.array([[1.0, 0.0, 0.0], [0.0, 0.0, -1.0], [0.0, 1.0, 0.0]])
-# The two frames that an object's transform may be in: YCB's own, z up, or Habitat's, y up.
+# Possible frames of an object's transform: that of YCB, z up, or that of Habitat, y up.
 FRAMES = {"z up": np.eye(3), "y up": TO_OURS.T}
 
-# YCB's meshes of boxes do not lie along their axes. So much they are turned about z (rad): the
-# size from the bounding boxes of mesh and box, the sign from which neighbours of 100 published
-# Tidy House episodes are least inside each other. Cracker and sugar box are off by less than 8
-# degrees, of a sign that these do not tell.
+# YCB's meshes of boxes are not aligned with their axes. These are their rotations about z (rad).
+# The magnitude is from the bounding boxes of mesh and box. The sign is the one with which
+# neighbouring objects of 100 published Tidy House episodes overlap least. Cracker and sugar box are
+# off by less than 8 degrees, with a sign that the episodes do not determine.
 MESH_YAW = {
     "008_pudding_box": math.radians(26.5),
     "009_gelatin_box": math.radians(-76.6),
     "010_potted_meat_can": math.radians(6.2),
 }
 
-# Numbers of links, as habitat-sim 0.3.3 gives them: the body is 0, its children follow by the names
-# of their joints. The counter has drawer4 on right_slide_bottom and drawer3 on right_slide_top.
+# Links in the order of habitat-sim 0.3.3: the body is 0, its children follow sorted by the names of
+# their joints. On the counter, drawer4 is on right_slide_bottom and drawer3 on right_slide_top.
 LINKS = {
     "fridge": ("body", "bottom_door", "top_door"),
     "kitchen_counter": (
@@ -62,31 +62,32 @@ _NAMES_OF_TARGETS = {
     "obj0_target": "prepare_groceries",
     "bowl_target": "set_table",
 }
-_NAME_OF_DATASET = re.compile(r"_\d+k?_\d+k?$")  # tidy_house_10k_1k: episodes to train, to validate
-_ON_SURFACE_M = 0.01  # an object this near to a surface stands on it
-_FALL_M = 0.10  # no object starts farther above anything
-_BESIDE_M = 0.12  # so far outside a receptacle's box its surface still carries an overhanging one
-_ASIDE_M = 0.16  # an object is moved no farther out of furniture
-_INSIDE_M = 0.10  # nor starts deeper in what carries it
-_EDGE_M = 0.01  # of a surface
-_INTO_M = 0.005  # an object may reach so far into furniture, which it leaves when it settles
+_NAME_OF_DATASET = re.compile(r"_\d+k?_\d+k?$")  # tidy_house_10k_1k: training and validation sizes
+_ON_SURFACE_M = 0.01  # an object within this distance of a surface stands on it
+_FALL_M = 0.10  # largest initial height of an object above its surface
+_BESIDE_M = 0.12  # the centre of an overhanging object may be this far outside a receptacle's box
+_ASIDE_M = 0.16  # largest distance by which an object is moved out of furniture
+_INSIDE_M = 0.10  # largest initial depth of an object inside its surface
+_EDGE_M = 0.01  # margin at the edge of a surface
+_INTO_M = 0.005  # allowed overlap with furniture, which ends when the object settles
 _UPRIGHT = math.cos(math.radians(10.0))
-_RINGS = 16  # distances, and directions, in which a free place is looked for
-_JOINT_SLACK = 0.02  # rad or m over the end of a joint's range
-_SKEW = 0.01  # in a matrix that is to be a rotation
-_MOST_VALUES = 20_000_000  # of a file; 10 000 episodes of 30 objects have 7 million
+_RINGS = 16  # number of distances, and of directions, in the search for a free place
+_JOINT_SLACK = 0.02  # rad or m that a position may be beyond the range of its joint
+_SKEW = 0.01  # largest deviation of a rotation matrix from orthonormality
+_MOST_VALUES = 20_000_000  # values in a file; 10 000 episodes of 30 objects have 7 million
 
 
 class Unusable(Exception):
-    """An episode that cannot be had here; the message says why in a few words."""
+    """Raised if an episode cannot be converted; the message is a short reason."""
 
 
 @dataclasses.dataclass(slots=True)
 class Imported:
-    """What a file gave: drafts that have still to settle, what was changed, what was left out.
+    """Result of an import: drafts that have to settle, changes, and refused episodes.
 
-    `drafts` have no robot start where `start_drawn` names them. `changed` and `refused` count
-    reasons; `frame` is the key of `FRAMES` in which the file's objects are.
+    `start_drawn` names the drafts without a robot start, which has to be drawn. `changed` counts
+    changes by their description. `refused` maps names of episodes to reasons. `frame` is the key of
+    `FRAMES` in which the transforms of the file's objects are given.
     """
 
     drafts: list[Episode]
@@ -97,10 +98,14 @@ class Imported:
 
 
 def read(path: str | Path, scenario: str | None = None) -> Imported:
-    """The episodes of a file, in its order; `scenario` is their name (default: by the file).
+    """Reads the episodes of a file in order.
+
+    Args:
+        path: path of the file
+        scenario: scenario of the episodes; by default derived from the file
 
     Raises:
-        UserError: the file is absent, damaged, or none of habitat-lab's.
+        UserError: the file is absent, damaged, or not in habitat-lab's format.
     """
     records = _records(Path(path))
     frame = _frame(records)
@@ -162,10 +167,10 @@ def _records(path: Path) -> list[dict[str, Any]]:
 
 
 def _scenario(record: Mapping[str, Any], stem: str) -> str:
-    """By the samplers of the targets, else the name of the file.
+    """Returns the scenario by the samplers of the targets, or by the name of the file.
 
-    Other datasets of habitat-lab's, such as rearrange_easy_10k_1k, have the samplers of Tidy House
-    too; they keep their names.
+    Other datasets of habitat-lab, such as rearrange_easy_10k_1k, use the samplers of Tidy House
+    too; they keep the name of the file.
     """
     labels = dict(record.get("info") or {}).get("object_labels") or {}
     others = (*config.preset_names("dataset"), "all_receptacles", "rearrange")
@@ -178,7 +183,7 @@ def _scenario(record: Mapping[str, Any], stem: str) -> str:
 
 
 def _frame(records: Sequence[Mapping[str, Any]]) -> str:
-    """The frame in which more objects stand on a surface."""
+    """Returns the key of `FRAMES` with which most objects stand on a surface."""
     counts = collections.Counter[str]()
     for record in records[:20]:
         for frame, turn in FRAMES.items():
@@ -191,7 +196,13 @@ def _frame(records: Sequence[Mapping[str, Any]]) -> str:
 
 
 class _Reader:
-    """Reads one record."""
+    """Converts one record.
+
+    Args:
+        record: the episode's JSON record
+        turn: rotation of `FRAMES` for the objects
+        changed: counter that receives the changes
+    """
 
     def __init__(
         self, record: Mapping[str, Any], turn: np.ndarray, changed: collections.Counter[str]
@@ -212,7 +223,7 @@ class _Reader:
             raise Unusable(f"it has {len(self._names)} objects, a home has 1 to {most}")
 
     def _handles(self) -> list[tuple[str, str, np.ndarray]]:
-        """Name, handle and transform of each object; equal ones are numbered in their order."""
+        """Returns name, handle and transform of each object; handles number objects of one name."""
         counts = collections.Counter[str]()
         known, result = object_kinds(), []
         for file, transform in self._record["rigid_objs"]:
@@ -225,7 +236,7 @@ class _Reader:
         return result
 
     def standing(self) -> int:
-        """How many objects rest upright on a surface."""
+        """Returns the number of objects that rest upright on a surface."""
         count = 0
         for name, _, matrix in self._names:
             pos, turn = self._pose(name, matrix)
@@ -235,7 +246,11 @@ class _Reader:
         return count
 
     def episode(self, name: str, scenario: str) -> Episode:
-        """The record as a draft."""
+        """Converts the record to a draft.
+
+        Raises:
+            Unusable: the record refers to something that does not exist or cannot be placed.
+        """
         objects: list[ObjectPlacement] = []
         index: dict[str, int] = {}
         named = self._record.get("name_to_receptacle") or {}
@@ -266,7 +281,7 @@ class _Reader:
         )
 
     def _pose(self, name: str, matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Centre (3,) and rotation (3, 3) of our primitive."""
+        """Returns centre (3,) and rotation (3, 3) of the primitive."""
         turn = TO_OURS @ matrix[:3, :3] @ self._turn
         return TO_OURS @ matrix[:3, 3], turn @ quat_matrix(yaw_quat(MESH_YAW.get(name, 0.0)))
 
@@ -283,10 +298,10 @@ class _Reader:
     def _put(
         self, name: str, matrix: np.ndarray, what: str
     ) -> tuple[np.ndarray, np.ndarray, PlacedReceptacle | None]:
-        """Pose of an object or goal, put up where it is inside its surface, and the receptacle."""
+        """Returns pose and receptacle of an object or goal, raised if it is inside its surface."""
         kind = object_kind(name)
         pos, turn = self._pose(name, matrix)
-        if turn[2, 2] > _UPRIGHT:  # meshes lean on a few points, primitives stand flat
+        if turn[2, 2] > _UPRIGHT:  # a mesh may lean on a few points, a primitive stands flat
             turn = quat_matrix(yaw_quat(math.atan2(turn[1, 0], turn[0, 0])))
         found = self._under(kind, pos, turn)
         if found is None:
@@ -298,7 +313,7 @@ class _Reader:
         return pos + np.array([0.0, 0.0, up if up > -_ON_SURFACE_M else 0.0]), turn, found
 
     def _inward(self, pos: np.ndarray, on: PlacedReceptacle) -> np.ndarray:
-        """The centre, taken from the very edge of a surface, over which an object would tip."""
+        """Moves a centre inward from the edge of a surface, where the object would tip over."""
         local = on.rotation.T @ (pos - on.pos)
         inner = on.half[:2] - _EDGE_M
         over = np.abs(local[:2]) - inner
@@ -312,9 +327,12 @@ class _Reader:
     def _aside(
         self, kind: ObjectKind, pos: np.ndarray, turn: np.ndarray, on: PlacedReceptacle
     ) -> np.ndarray:
-        """The centre of an upright object, moved as little as takes it out of furniture.
+        """Moves the centre of an upright object out of furniture by the least distance.
 
-        It stays over the receptacle `on`.
+        The centre stays over the receptacle `on`.
+
+        Raises:
+            Unusable: no place within `_ASIDE_M` is free.
         """
         yaw, bottom = math.atan2(turn[1, 0], turn[0, 0]), float(pos[2]) - kind.half[2]
         for radius in np.linspace(0.0, _ASIDE_M, _RINGS + 1):
@@ -331,7 +349,7 @@ class _Reader:
     def _under(
         self, kind: ObjectKind, pos: np.ndarray, turn: np.ndarray
     ) -> PlacedReceptacle | None:
-        """The highest receptacle under an object's centre, of those that it is near to."""
+        """Returns the highest receptacle that is close below an object's centre, or None."""
         bottom = _bottom(kind, pos, turn)
         found = None
         for receptacle in self._receptacles:
@@ -344,7 +362,11 @@ class _Reader:
         return found
 
     def _joints(self, states: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-        """Start positions of our doors and drawers by marker."""
+        """Returns the start positions of doors and drawers by marker, open ones only.
+
+        Raises:
+            Unusable: a position is outside the range of its joint.
+        """
         bodies, found = load_layout_set(_SET).bodies, {}
         for handle, values in states.items():
             body = str(handle).split("_:")[0]
@@ -365,11 +387,11 @@ class _Reader:
 
 
 def _matrix(transform: Any, what: str) -> np.ndarray:
-    """A transform (4, 4) that turns and moves.
+    """Returns a rigid transform as an array (4, 4).
 
     Raises:
-        ValueError: it is no such matrix of finite numbers.
-        Unusable: it stretches or shears.
+        ValueError: the transform is not a 4 x 4 matrix of finite numbers.
+        Unusable: the transform scales or shears, or its position is too far away.
     """
     matrix = np.array(transform, dtype=np.float64)
     if matrix.shape != (4, 4) or not np.isfinite(matrix).all():
@@ -382,12 +404,12 @@ def _matrix(transform: Any, what: str) -> np.ndarray:
 
 
 def _short(name: str) -> str:
-    """Our name of a receptacle that habitat-lab calls "OBJECT|RECEPTACLE"; "": unknown."""
+    """Returns the short name of habitat-lab's receptacle "OBJECT|RECEPTACLE", "" if unknown."""
     return load_layout_set(_SET).aliases.get(name.split("|")[-1], "")
 
 
 def _bottom(kind: ObjectKind, pos: np.ndarray, turn: np.ndarray) -> float:
-    """Height of an object's lowest point."""
+    """Returns the height of an object's lowest point, metres."""
     hx, hy, hz = kind.half
     if kind.primitive == "sphere":
         return float(pos[2] - hx)

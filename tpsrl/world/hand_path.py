@@ -1,8 +1,9 @@
-"""The way of the cup through the air to a point, around furniture.
+"""Shortest paths of the cup through the air to a point, around furniture.
 
 Distances spread from the point over a cube of cells around it, from free cell to free cell. A cell
-is free where a ball of the cup's size meets no furniture. As the crow flies a hand in an open
-fridge may be 0.5 m from an object on the counter beside it; by this way it is 1.5 m.
+is free if a ball of the cup's size fits there without touching furniture. The straight-line
+distance can mislead: from a hand in an open fridge to an object on the counter beside it, 0.5 m in
+a straight line may be 1.5 m along the path.
 """
 
 import dataclasses
@@ -17,22 +18,22 @@ CELL_M = 0.06
 _CELLS = 13  # from the middle of the cube to each side
 _SIDE = 2 * _CELLS + 1
 REACH_M = (_CELLS + 0.5) * CELL_M  # from the point to the sides of the cube
-_ROOM_M = 0.04  # around the middle of the cup
-_UP = 4  # cells above the point in which the cup may touch what lies there
-_NEAR = 2  # cells around the cup's own in which its way may begin
-_AHEAD = 4  # cells to where the way is shown to lead
+_ROOM_M = 0.04  # radius of the ball around the middle of the cup
+_UP = 4  # cells above the point that count as free, since the cup may touch the object there
+_NEAR = 2  # a path may begin within this many cells of the cup's own cell
+_AHEAD = 4  # cells along the path to the waypoint that `ahead` returns
 _COSTS = (0, 10, 14, 17)  # of a step along one, two, three axes: tenths of a cell
 _FAR = np.iinfo(np.int32).max
-_MOST_STEPS = 10 * 8 * _SIDE  # the longest way that is followed, tenths of a cell
-_ENTRIES = 6 * _SIDE**3  # of the lists; a cell is seldom reached more than three times
+_MOST_STEPS = 10 * 8 * _SIDE  # length at which the search stops, tenths of a cell
+_ENTRIES = 6 * _SIDE**3  # size of the lists; a cell is seldom reached more than three times
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HandField:
-    """Distances (m) to a point of cells around it.
+    """Distances (m) of the cells of a cube from the point in its middle.
 
-    Cell (i, j, k) is centred at `origin` + `CELL_M` (i, j, k); its distance is inf where it is not
-    free, or where no way leads from it to the point.
+    Cell (i, j, k) is centred at `origin` + `CELL_M` (i, j, k). Its distance is inf if the cell is
+    blocked or no path leads from it to the point.
     """
 
     origin: np.ndarray  # (3,)
@@ -41,12 +42,12 @@ class HandField:
 
 @functools.lru_cache(maxsize=256)
 def hand_field(layout: str, point: tuple[float, float, float], joints: Joints) -> HandField:
-    """Distances to a point, with doors and drawers where they stand.
+    """Computes the distances to a point in a layout; cached.
 
     Args:
         layout: "SET/NAME"
         point: x, y, z in metres
-        joints: of doors and drawers
+        joints: positions of doors and drawers
     """
     origin = np.asarray(point) - _CELLS * CELL_M
     obstacles = layout_obstacles(layout, joints)
@@ -58,21 +59,27 @@ def hand_field(layout: str, point: tuple[float, float, float], joints: Joints) -
 
 
 class HandFields:
-    """One field for each of n homes, asked together."""
+    """Hand fields of n homes, evaluated as a batch."""
 
     def __init__(self, num_homes: int) -> None:
         self._origin = np.zeros((num_homes, 3))
         self._distance = np.full((num_homes, _SIDE, _SIDE, _SIDE), np.inf, np.float32)
 
     def set(self, home: int, field: HandField) -> None:
-        """Gives a home its field."""
+        """Sets the field of a home."""
         self._origin[home], self._distance[home] = field.origin, field.distance
 
     def ahead(self, homes: np.ndarray, cup: np.ndarray, base: np.ndarray) -> np.ndarray:
-        """What is left from cups (n, 3), and where the way leads next, (n, 4).
+        """Returns the distances left from cups (n, 3), and the next waypoints.
 
-        Metres along the way, and a place on it some 0.25 m ahead, from the cup, along the axes of
-        the base (n, 3). Where no way is known, (0, 0, 0, 0).
+        Args:
+            homes: (n,) indices of the homes
+            cup: (n, 3) tips of the cups, world frame
+            base: (n, 3) base poses
+
+        Returns:
+            (n, 4): distance along the path, and a waypoint about 0.25 m ahead on the path relative
+            to the cup, along the axes of the base; metres. Zeros where no path is known.
         """
         homes = np.asarray(homes, dtype=np.int64)
         cup, base = (np.ascontiguousarray(values, np.float64) for values in (cup, base))
@@ -83,11 +90,11 @@ class HandFields:
 def spread(
     origin: np.ndarray, centre: np.ndarray, rotation: np.ndarray, half: np.ndarray
 ) -> np.ndarray:
-    """The distances (n, n, n) of a cube of cells to the one in its middle.
+    """Returns the distances (n, n, n) of a cube's cells from the cell in its middle, metres.
 
     Obstacles are boxes: centres (k, 3), rotations (k, 3, 3), half extents (k, 3).
     """
-    # A layer of blocked cells all around, so that no step leaves the array.
+    # A surrounding layer of blocked cells keeps every step inside the array.
     wide = _SIDE + 2
     blocked = np.ones((wide, wide, wide), dtype=np.bool_)
     inner = blocked[1:-1, 1:-1, 1:-1]
@@ -105,7 +112,7 @@ def spread(
                     price[count] = _COSTS[abs(di) + abs(dj) + abs(dk)]
                     count += 1
     steps = np.full(wide**3, _FAR, dtype=np.int32)
-    # What is reached at a cost is a linked list, so that they come in the order of their costs.
+    # Cells reached at the same cost form a linked list, so that cells come in order of cost.
     first = np.full(_MOST_STEPS + 18, -1, dtype=np.int32)
     cell_of = np.empty(_ENTRIES, dtype=np.int32)
     after = np.empty(_ENTRIES, dtype=np.int32)
@@ -146,7 +153,7 @@ def _block(
     rotation: np.ndarray,
     half: np.ndarray,
 ) -> None:
-    """Marks the cells whose centre is within `_ROOM_M` of a box, along its axes."""
+    """Marks the cells whose centre is within `_ROOM_M` of a box, measured along the box's axes."""
     low, high = np.empty(3, np.int64), np.empty(3, np.int64)
     for axis in range(3):
         extent = 0.0
@@ -199,9 +206,10 @@ def _ahead_of(
 
 @njit(cache=True)
 def _begin(field: np.ndarray, low: np.ndarray, cup: np.ndarray, cell: np.ndarray) -> float:
-    """What is left from a cup, and the `cell` where its way begins.
+    """Returns the distance left from a cup, and writes the first `cell` of its path.
 
-    Outside of the cube, and where nothing around it is free, that is on the cube's side.
+    If no cell near the cup is free, or the cup is outside the cube, the path begins on a side of
+    the cube.
     """
     best = np.inf
     if not np.isfinite(cup).all():
@@ -235,7 +243,7 @@ def _better(
     best: float,
     cell: np.ndarray,
 ) -> float:
-    """The smaller of `best` and what is left by way of a cell, which is then noted."""
+    """Returns the smaller of `best` and the distance through (i, j, k), and updates `cell`."""
     dx, dy, dz = (
         low[0] + i * CELL_M - cup[0],
         low[1] + j * CELL_M - cup[1],
@@ -250,7 +258,7 @@ def _better(
 
 @njit(cache=True)
 def _descend(field: np.ndarray, cell: np.ndarray) -> None:
-    """Moves on to the neighbour of a cell by which the way is shortest."""
+    """Moves `cell` to the neighbour on the shortest path."""
     i, j, k = cell
     best = field[i, j, k]
     for di in range(-1, 2):

@@ -1,4 +1,4 @@
-"""Where the handle of a door or drawer is in an apartment, and how it moves."""
+"""Handles of doors and drawers in an apartment: their positions and motions."""
 
 import dataclasses
 import functools
@@ -13,10 +13,10 @@ from tpsrl.world.state import JOINTS
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Handle:
-    """One of `JOINTS` in one layout; world frame, joint positions in rad or m.
+    """Handle of one of `JOINTS` in one layout; world frame, joint positions in rad or m.
 
-    The cup is held on the `face`, the surface under the marker: HAB's markers stand in front of
-    it, where the real handle is.
+    The cup holds the `face`, the surface behind the marker. HAB's markers are in front of that
+    surface, where the real handle is.
     """
 
     marker: str
@@ -24,41 +24,41 @@ class Handle:
     link: Link
     origin: np.ndarray  # (3,) of the body
     rotation: np.ndarray  # (3, 3) of the body
-    front: str  # name of the box that the face belongs to, "link/box"
+    front: str  # name of the box with the face, "link/box"
     face: np.ndarray  # (3,) the point on the face nearest to the marker, link frame
 
     @property
     def slides(self) -> bool:
-        """A drawer (m), or else a door (rad)."""
+        """Whether the joint is a drawer (m); otherwise it is a door (rad)."""
         return self.link.joint == "slide"
 
     @property
     def limit(self) -> float:
-        """The farthest that it opens."""
+        """Joint position when fully open, rad or m."""
         return self.link.range[1]
 
     def pose(self, joint: float) -> tuple[np.ndarray, np.ndarray]:
-        """Origin (3,) and rotation (3, 3) of the link."""
+        """Returns origin (3,) and rotation (3, 3) of the link."""
         pos, turn = link_pose(self.link, joint)
         return self.origin + self.rotation @ pos, self.rotation @ turn
 
     def point(self, joint: float, across: float = 0.0, up: float = 0.0) -> np.ndarray:
-        """A point (3,) of the face, so many metres beside and above the one at the marker."""
+        """Returns the point (3,) of the face `across` and `up` metres from that at the marker."""
         pos, turn = self.pose(joint)
         return pos + turn @ (self.face + np.array([0.0, across, up]))
 
     def normal(self, joint: float) -> np.ndarray:
-        """The direction (3,) in which the face looks: away from the closed body."""
+        """Returns the outward normal (3,) of the face, away from the body when closed."""
         out: np.ndarray = self.pose(joint)[1][:, 0]
         return out
 
     def motion(self, joint: float, point: np.ndarray) -> np.ndarray:
-        """How a point (3,) that is fixed to the link moves per rad or metre of the joint (3,)."""
+        """Returns the velocity (3,) of a point (3,) on the link per rad or metre of the joint."""
         axis: np.ndarray = self.rotation @ np.array(self.link.axis)
         return axis if self.slides else np.cross(axis, point - self.pose(joint)[0])
 
     def boxes(self, joint: float) -> Bodies:
-        """The link's boxes as obstacles."""
+        """Returns the link's boxes as obstacles."""
         pos, turn = self.pose(joint)
         count = len(self.link.boxes)
         return Bodies(
@@ -71,10 +71,10 @@ class Handle:
 
 @functools.lru_cache(maxsize=256)
 def handle(layout: str, marker: str) -> Handle:
-    """The handle `marker` in "SET/NAME".
+    """Returns the handle `marker` in layout "SET/NAME".
 
     Raises:
-        UserError: there is no such layout or marker.
+        UserError: the layout or marker is unknown.
     """
     layout_set, chosen = resolve(layout)
     body, link = layout_set.link(marker)

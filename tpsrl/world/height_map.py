@@ -1,9 +1,9 @@
-"""Height maps around the base, made of what the head camera saw: a memory that is not learned.
+"""Height maps around the base from depth pictures of the head camera: a memory without learning.
 
-Each home has a grid of cells fixed to the floor, which the robot carries along by its odometry, as
-a robot registers what it has seen (elevation mapping: Fankhauser et al., RA-L 2018). A cell keeps
-how high the highest point was that was seen in it, and when. Points on the robot itself, which
-knows where its arm is, and on what it holds are left out.
+Each home has a grid of cells fixed to the floor, which moves along with the robot's odometry
+(elevation mapping: Fankhauser et al., RA-L 2018). A cell stores the height of the highest point
+seen in it, and the step at which the point was seen. Points on the robot itself, whose arm posture
+is measured, and on the held object are left out.
 """
 
 import math
@@ -18,33 +18,33 @@ from tpsrl.world.own_body import EYE, FORWARD, TAN_HALF, UP, is_own, own_bounds,
 from tpsrl.world.state import WorldState
 
 CELL_M = 0.05
-SIDE = 48  # cells of what is shown, a side
-HIGHEST_M = 1.5  # what is higher is shown as so high
-SHAPE = (2, SIDE, SIDE)  # height over HIGHEST_M, and how fresh it is
-_KEPT = 96  # cells that are kept, a side; the grid goes round
-_FADES_STEPS = 100.0  # after so many steps a cell is e times less fresh
-_HOLDS_STEPS = 30  # a lower height replaces one that was last seen so long ago
-_SEEN_M = 1.9  # farther than any cell that is shown
+SIDE = 48  # cells per side of the map that `show` returns
+HIGHEST_M = 1.5  # larger heights are clipped to this value
+SHAPE = (2, SIDE, SIDE)  # height divided by HIGHEST_M, and freshness
+_KEPT = 96  # cells per side of the stored grid, which wraps around
+_FADES_STEPS = 100.0  # time constant of the freshness, control steps
+_HOLDS_STEPS = 30  # control steps after which a lower height may replace a higher one
+_SEEN_M = 1.9  # farther than any cell that `show` returns
 _NEVER = -1.0
 _ARRAYS = ("height", "seen", "cell", "step")
 
 
 class HeightMaps:
-    """The maps of n homes.
+    """Height maps of n homes.
 
     Args:
-        num_homes: n
+        num_homes: number of homes, n
     """
 
     def __init__(self, num_homes: int) -> None:
         self._height = np.zeros((num_homes, _KEPT, _KEPT), np.float32)
         self._seen = np.full((num_homes, _KEPT, _KEPT), _NEVER, np.float32)
-        self._cell = np.zeros((num_homes, 2), np.int64)  # in which the base is
+        self._cell = np.zeros((num_homes, 2), np.int64)  # cell of the base
         self._step = np.zeros(num_homes, np.float32)
-        self._fresh = np.ones(num_homes, dtype=bool)  # nothing is known yet
+        self._fresh = np.ones(num_homes, dtype=bool)  # no picture has been added yet
 
     def begin(self, homes: Sequence[int]) -> None:
-        """Forgets all that was seen in homes."""
+        """Clears the maps of homes."""
         self._seen[np.asarray(homes)] = _NEVER
         self._fresh[np.asarray(homes)] = True
         self._step[np.asarray(homes)] = 0.0
@@ -52,13 +52,14 @@ class HeightMaps:
     def look(
         self, homes: Sequence[int], depth: np.ndarray, world: WorldState, advance: bool
     ) -> None:
-        """Adds what the cameras of m homes see now.
+        """Adds the current depth pictures of m homes.
 
         Args:
-            homes: which
-            depth: (m, height, width) of the head camera, 0 to `HEAD_CAMERA_FAR_M` as 0 to 1
-            world: of these homes, for odometry, joint positions of the arm and whether it holds
-            advance: whether a control step has passed since the last look
+            homes: the m homes
+            depth: (m, height, width) of the head camera, 0 to `HEAD_CAMERA_FAR_M` scaled to 0 to 1
+            world: their state; used are odometry, joint positions of the arm, and whether an
+                object is held
+            advance: whether a control step has passed since the last call
         """
         rows = np.asarray(homes, dtype=np.int64)
         if advance:
@@ -70,11 +71,11 @@ class HeightMaps:
         _look(*state, rows, np.ascontiguousarray(depth, np.float32), base, arm, holds)
 
     def show(self, homes: Sequence[int], base: np.ndarray) -> np.ndarray:
-        """What is known around base poses (m, 3): (m, 2, SIDE, SIDE) float32 in [0, 1].
+        """Returns the maps around base poses (m, 3): (m, 2, SIDE, SIDE) float32 in [0, 1].
 
-        The first row lies farthest ahead, the first column farthest to the left. The first channel
-        is the height over `HIGHEST_M`, the second 1 where that was just seen, less where it was
-        seen long ago, and 0, as the height, where it never was.
+        The first row is farthest ahead, the first column farthest to the left. The first channel is
+        the height divided by `HIGHEST_M`. The second channel is the freshness: 1 for a cell just
+        seen, decaying with time. Both are 0 for a cell that was never seen.
         """
         rows = np.asarray(homes, dtype=np.int64)
         out = np.zeros((len(rows), *SHAPE), np.float32)
@@ -83,7 +84,7 @@ class HeightMaps:
         return out
 
     def to_arrays(self, home: int) -> dict[str, np.ndarray]:
-        """The map of a home, as numpy copies by name, for snapshots."""
+        """Returns copies of a home's map by name, for snapshots."""
         return {
             "height": self._height[home].copy(),
             "seen": self._seen[home].copy(),
@@ -92,10 +93,10 @@ class HeightMaps:
         }
 
     def restore(self, home: int, arrays: Mapping[str, np.ndarray]) -> None:
-        """Puts a home's map back to what `to_arrays` said.
+        """Restores a home's map from the result of `to_arrays`.
 
         Raises:
-            UserError: an array is missing, or not of a map.
+            UserError: an array is missing or invalid.
         """
         own = self.to_arrays(home)
         for name in _ARRAYS:
@@ -145,7 +146,7 @@ def _look(
 def _move(
     height: np.ndarray, seen: np.ndarray, cell: np.ndarray, base: np.ndarray, fresh: bool
 ) -> None:
-    """Carries the grid along with the base: cells that come in were never seen."""
+    """Moves the grid along with the base; cells that enter the grid become unseen."""
     for axis in range(2):
         new = math.floor(base[axis] / CELL_M)
         old = new if fresh else cell[axis]
@@ -153,7 +154,7 @@ def _move(
         count = min(abs(new - old), _KEPT)
         ahead = 1 if new > old else -1
         for k in range(count):
-            # The line that comes in lies half a grid ahead of the base.
+            # The line that enters lies half a grid ahead of the base.
             line = (old + ahead * (k + 1) + (_KEPT // 2 - 1 if ahead > 0 else -_KEPT // 2)) % _KEPT
             for other in range(_KEPT):
                 if axis == 0:
@@ -171,7 +172,7 @@ def _splat(
     tip: np.ndarray,
     holds: bool,
 ) -> None:
-    """The highest point of each cell in one picture, -1 where none lies."""
+    """Writes the highest point of each cell in one picture to `now`, -1 for cells without one."""
     now[:] = -1.0
     low, high = own_bounds(capsules, tip, holds)
     rows, columns = depth.shape

@@ -1,4 +1,4 @@
-"""Forward and inverse kinematics of the Fetch's arm, compiled; everything in the base frame."""
+"""Forward and inverse kinematics of the Fetch's arm in the base frame, compiled."""
 
 import math
 
@@ -37,7 +37,7 @@ def arm_frames(q: np.ndarray, pos: np.ndarray, rot: np.ndarray) -> None:
 
 @njit(cache=True)
 def cup_pose(q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Tip of the cup (3,) and its rotation (3, 3), x pointing out of the cup."""
+    """Returns the tip of the cup (3,) and its rotation (3, 3), x pointing out of the cup."""
     pos = np.empty((7, 3))
     rot = np.empty((7, 3, 3))
     arm_frames(q, pos, rot)
@@ -46,7 +46,7 @@ def cup_pose(q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 @njit(cache=True)
 def wrapped(q: np.ndarray, near: np.ndarray) -> None:
-    """Turns the rolls of `q` (7,), which have no stops, to the turn that is nearest to `near`."""
+    """Shifts the continuous joints of `q` (7,) by full turns to be nearest to `near`, in place."""
     for k in (2, 4, 6):
         turned = q[k] + 2 * math.pi * round((near[k] - q[k]) / (2 * math.pi))
         if LOWER[k] <= turned <= UPPER[k]:
@@ -55,7 +55,7 @@ def wrapped(q: np.ndarray, near: np.ndarray) -> None:
 
 @njit(cache=True)
 def _solve(matrix: np.ndarray, rhs: np.ndarray) -> np.ndarray:
-    """Solves the small symmetric positive system in place by Cholesky's method."""
+    """Solves a small symmetric positive definite system in place by Cholesky decomposition."""
     n = rhs.shape[0]
     for j in range(n):
         for k in range(j):
@@ -86,14 +86,25 @@ def inverse(
     iterations: int,
     weight: float = 0.3,
 ) -> tuple[bool, np.ndarray]:
-    """Damped least squares with a null-space pull towards `posture`.
+    """Solves inverse kinematics by damped least squares with a null-space pull towards `posture`.
 
-    Finds joint positions (7,) that put the point `offset` (3,) of the cup's frame (origin at its
-    tip) at `point` (3,) and turn the direction `axis_cup` (3,) of that frame into `axis_base`
-    (3,); the turn about the axis is left free, and with `weight` 0 the whole orientation. Once
-    within 3 mm and 1.5 degrees it slides on towards `posture` while that brings the greatest
-    joint difference down. Returns whether it got there, and the joint positions. Damping falls as
-    the error falls.
+    Finds joint positions that put the point `offset` of the cup's frame (origin at the tip) at
+    `point` and align the direction `axis_cup` of that frame with `axis_base`. The rotation about
+    the axis is free. Once within 3 mm and 1.5 degrees, the iteration continues towards `posture`
+    while the greatest joint difference to it decreases. Damping decreases with the error.
+
+    Args:
+        start: (7,) initial joint positions, rad
+        point: (3,) target of the point, base frame
+        axis_cup: (3,) unit vector in the cup's frame
+        axis_base: (3,) target of the axis, unit vector in the base frame
+        posture: (7,) preferred joint positions, rad
+        offset: (3,) point in the cup's frame
+        iterations: maximum number of iterations
+        weight: weight of the orientation; 0 leaves the whole orientation free
+
+    Returns:
+        Whether a solution was found, and the joint positions (7,).
     """
     q = start.copy()
     best = np.inf
@@ -130,7 +141,7 @@ def inverse(
                 if stale > 3:
                     break
         elif iteration % 10 == 9:
-            # Out of reach, or stuck at a limit: not worth the rest of the iterations.
+            # Too little progress in ten iterations: out of reach, or stuck at a limit.
             now = distance + 0.3 * turned + (1.0 if facing < 0.0 else 0.0)
             if now > 0.6 * before:
                 break

@@ -1,8 +1,8 @@
-"""Apartments as data: one fixed list of bodies made of boxes, posed anew by every layout.
+"""Apartments as data: a fixed list of bodies made of boxes, and their poses in each layout.
 
-A `LayoutSet` is the topology (what bodies there are) with its layouts (where they stand). HAB's
-84 ReplicaCAD apartments are the first; another set needs a loader in `_LOADERS` and the same
-names for its articulated parts.
+A `LayoutSet` has the topology (the bodies) and the layouts (the poses of the bodies). The existing
+set is HAB's 84 ReplicaCAD apartments. Another set needs a loader in `_LOADERS` and the same names
+for its articulated parts.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ Quat = tuple[float, float, float, float]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Box:
-    """An upright box in the frame of its body (walls: of the world); metres and radians."""
+    """Upright box in the frame of its body, or of the world for walls; metres and radians."""
 
     name: str
     pos: Vec3
@@ -37,10 +37,11 @@ class Box:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Link:
-    """A moving part of an articulated body: one slide or hinge joint and its boxes.
+    """Moving part of an articulated body: one slide or hinge joint and its boxes.
 
-    `pos` is the joint in the frame of the body, `marker` the handle point in the link's frame,
-    which is the joint's, unrotated at joint position 0. `key` is the marker's name in HAB.
+    `pos` is the position of the joint in the frame of the body. The link's frame has its origin at
+    the joint and is unrotated at joint position 0. `marker` is the handle point in the link's
+    frame, `key` the marker's name in HAB.
     """
 
     name: str
@@ -56,7 +57,7 @@ class Link:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BodyKind:
-    """Boxes of one body, with the links that move relative to it; rugs do not collide."""
+    """Boxes of one body and its moving links; `collide` is False for rugs."""
 
     name: str
     boxes: tuple[Box, ...]
@@ -66,10 +67,11 @@ class BodyKind:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Receptacle:
-    """A surface on which objects stand: upright box of free space above it, in a body's frame.
+    """Surface on which objects stand, with the upright box of free space above it.
 
-    `link` is "" or the name of the moving link that carries it; `surface` is the height on which
-    objects rest, metres in the same frame.
+    `pos`, `half` and `surface` are metres in the frame of the body, or of its moving link if `link`
+    is not "". `surface` is the height on which objects rest. `bodies` are the bodies that have this
+    receptacle.
     """
 
     name: str
@@ -82,7 +84,7 @@ class Receptacle:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Pose:
-    """Where a body stands; absent bodies are parked 10 m under the floor."""
+    """Pose of a body in the world frame; absent bodies are parked 10 m under the floor."""
 
     pos: Vec3
     quat: Quat
@@ -101,25 +103,25 @@ class Layout:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LayoutSet:
-    """The topology that all layouts of a set share, and the layouts."""
+    """Topology shared by all layouts of a set, and the layouts."""
 
     name: str
     bodies: Mapping[str, BodyKind]
     walls: tuple[Box, ...]
-    floor: tuple[tuple[float, float], tuple[float, float]]  # (x, y) least, (x, y) greatest
+    floor: tuple[tuple[float, float], tuple[float, float]]  # least (x, y), greatest (x, y)
     room: tuple[tuple[float, float], ...]  # corners of the room's outline, counter-clockwise
     receptacles: Mapping[str, Receptacle]
     layouts: Mapping[str, Layout]
-    aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)  # of receptacles elsewhere
+    aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)  # receptacles by HAB name
 
     def layout(self, name: str) -> Layout:
-        """The layout called `name` (without the set's name), or one that was made of it.
+        """Returns the layout `name` (without the set's name), which may be a rearranged variant.
 
         Raises:
-            UserError: there is none; names the nearest.
+            UserError: the layout is unknown; the message names the nearest one.
         """
         if is_variant(name):
-            from tpsrl.world.rearranging import rearranged  # which asks for layouts itself
+            from tpsrl.world.rearranging import rearranged  # avoids a circular import
 
             return rearranged(self.name, name)
         if name not in self.layouts:
@@ -127,14 +129,22 @@ class LayoutSet:
         return self.layouts[name]
 
     def split(self, split: str) -> tuple[Layout, ...]:
-        """The layouts of a split, "train" or "val", in order of name."""
+        """Returns the layouts of a split, "train" or "val", sorted by name.
+
+        Raises:
+            UserError: the split is unknown.
+        """
         chosen = [lay for _, lay in sorted(self.layouts.items()) if lay.split == split]
         if not chosen:
             raise unknown("split", split, {lay.split for lay in self.layouts.values()})
         return tuple(chosen)
 
     def link(self, key: str) -> tuple[str, Link]:
-        """The body's name and the link whose handle is marker `key`."""
+        """Returns the link whose handle is marker `key`, after the name of its body.
+
+        Raises:
+            UserError: the marker is unknown.
+        """
         for name, body in self.bodies.items():
             for link in body.links:
                 if link.key == key:
@@ -144,10 +154,10 @@ class LayoutSet:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PlacedReceptacle:
-    """A receptacle of one layout in the world frame, its link at joint position 0.
+    """Receptacle of one layout in the world frame, with its link at joint position 0.
 
-    `pos` (3,) is the centre of the free box and `rotation` (3, 3) its axes; `marker` is the key
-    of the link that moves it ("" when it stands still).
+    `pos` (3,) is the centre of the free box and `rotation` (3, 3) its axes. `marker` is the key of
+    the link that carries the receptacle, "" for a receptacle that does not move.
     """
 
     name: str
@@ -159,18 +169,18 @@ class PlacedReceptacle:
     surface: float
 
     def contains(self, point: np.ndarray, shift: np.ndarray | float = 0.0) -> bool:
-        """Whether a world point (3,) is inside the box, which has moved by `shift` (3,)."""
+        """Returns whether a world point (3,) is inside the box moved by `shift` (3,)."""
         local = self.rotation.T @ (np.asarray(point) - shift - self.pos)
         return bool(np.all(np.abs(local) <= self.half))
 
     def over(self, point: np.ndarray) -> bool:
-        """Whether a world point (3,) is over or under the box."""
+        """Returns whether a world point (3,) is inside the box in the horizontal plane."""
         local = self.rotation.T @ (np.asarray(point) - self.pos)
         return bool(np.all(np.abs(local[:2]) <= self.half[:2]))
 
 
 def link_pose(link: Link, joint: float) -> tuple[np.ndarray, np.ndarray]:
-    """Origin (3,) and rotation (3, 3) of a link in its body's frame at a joint position."""
+    """Returns origin (3,) and rotation (3, 3) of a link in its body's frame."""
     pos, axis = np.array(link.pos), np.array(link.axis)
     if link.joint == "slide":
         return pos + joint * axis, np.eye(3)
@@ -180,19 +190,23 @@ def link_pose(link: Link, joint: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 def is_variant(name: str) -> bool:
-    """Whether a layout's name, NAME~K, is that of a rearranged one (`tpsrl.world.rearranging`)."""
+    """Returns whether a name is that of a rearranged layout, NAME~K (`tpsrl.world.rearranging`)."""
     return VARIANT in name
 
 
 def resolve(layout: str) -> tuple[LayoutSet, Layout]:
-    """The set and the layout of "SET/NAME", as episodes name them."""
+    """Returns the layout set and the layout of "SET/NAME".
+
+    Raises:
+        UserError: the set or the layout is unknown.
+    """
     set_name, _, name = layout.partition("/")
     layout_set = load_layout_set(set_name)
     return layout_set, layout_set.layout(name)
 
 
 def placed_receptacles(layout_set: LayoutSet, layout: Layout) -> list[PlacedReceptacle]:
-    """Every receptacle of a layout in the world frame, one for each body that carries it."""
+    """Returns the receptacles of a layout in the world frame, one for each body that has it."""
     placed = []
     for receptacle in layout_set.receptacles.values():
         for body in receptacle.bodies:
@@ -221,10 +235,10 @@ def placed_receptacles(layout_set: LayoutSet, layout: Layout) -> list[PlacedRece
 
 @functools.cache
 def load_layout_set(name: str) -> LayoutSet:
-    """A layout set by name.
+    """Loads a layout set; cached.
 
     Raises:
-        UserError: there is none of that name; names the nearest.
+        UserError: the set is unknown; the message names the nearest one.
     """
     if name not in _LOADERS:
         raise unknown("layout set", name, _LOADERS)
@@ -232,7 +246,7 @@ def load_layout_set(name: str) -> LayoutSet:
 
 
 def _replica_cad() -> LayoutSet:
-    """HAB's 84 apartments; boxes that no robot or camera can tell apart are merged."""
+    """Loads HAB's 84 apartments; boxes that no robot or camera can tell apart are merged."""
     packed = resources.files("tpsrl.world").joinpath("data/replica_cad.json.gz").read_bytes()
     data = json.loads(gzip.decompress(packed))
     present: dict[str, bool] = {}
@@ -243,7 +257,7 @@ def _replica_cad() -> LayoutSet:
     bodies = {}
     for body in [*data["body_order"]["furniture"], *data["body_order"]["articulated"]]:
         if not present[body]:
-            continue  # never inside the rooms in any layout
+            continue  # in no layout inside the rooms
         if body in data["articulated"]:
             bodies[body] = _articulated(body, data["articulated"][body])
         else:
@@ -278,7 +292,7 @@ def _boxes(records: list[dict[str, Any]]) -> tuple[Box, ...]:
 
 
 def _hull(name: str, boxes: tuple[Box, ...], offset: Vec3 = (0.0, 0.0, 0.0)) -> Box:
-    """The axis-aligned box around boxes, shifted by `offset`."""
+    """Returns the axis-aligned bounding box of boxes, shifted by `offset`."""
     low = np.min([np.subtract(b.pos, b.half) for b in boxes], axis=0) + offset
     high = np.max([np.add(b.pos, b.half) for b in boxes], axis=0) + offset
     return Box(name, tuple(((low + high) / 2).tolist()), tuple(((high - low) / 2).tolist()))
@@ -292,7 +306,7 @@ def _articulated(name: str, record: dict[str, Any]) -> BodyKind:
     links = []
     for joint in record["joints"]:
         link_boxes = _boxes(joint["boxes"])
-        if joint.get("marker") is None:  # HAB never moves it: a closed drawer or door is one box
+        if joint.get("marker") is None:  # never moved in HAB: the closed drawer or door is one box
             boxes.append(_hull(joint["link"], link_boxes, joint["pos"]))
             continue
         links.append(
@@ -346,6 +360,6 @@ def _layout(scene: dict[str, Any], bodies: Mapping[str, BodyKind]) -> Layout:
 
 
 def _unit(quat: list[float]) -> Quat:
-    """Exactly of length one: the file's numbers are rounded."""
+    """Normalises a quaternion, since the file's numbers are rounded."""
     w, x, y, z = (np.array(quat) / np.linalg.norm(quat)).tolist()
     return (w, x, y, z)

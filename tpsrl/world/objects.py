@@ -1,4 +1,4 @@
-"""The YCB objects of HAB as primitives."""
+"""YCB objects of HAB as geometric primitives."""
 
 import dataclasses
 import functools
@@ -11,7 +11,7 @@ import numpy as np
 
 from tpsrl.errors import unknown
 
-# HAB's nine clutter and target objects of Tidy House.
+# HAB's nine objects of Tidy House, for clutter and targets.
 TIDY_HOUSE = (
     "002_master_chef_can",
     "003_cracker_box",
@@ -23,7 +23,7 @@ TIDY_HOUSE = (
     "010_potted_meat_can",
     "024_bowl",
 )
-# The twenty of its rearrange_easy dataset.
+# The twenty objects of HAB's rearrange_easy dataset.
 REARRANGE_EASY = (
     *TIDY_HOUSE[:-1],
     "011_banana",
@@ -40,7 +40,7 @@ REARRANGE_EASY = (
     "026_sponge",
 )
 
-# Colours that resemble the products, red green blue in 0 to 1, so that videos can be read.
+# Colours that resemble the products, RGB in 0 to 1, so that objects can be recognised in videos.
 _COLOURS = {
     "002_master_chef_can": (0.20, 0.30, 0.62),
     "003_cracker_box": (0.80, 0.16, 0.14),
@@ -57,10 +57,10 @@ _COLOURS = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ObjectKind:
-    """A primitive: "box" with half extents, "cylinder" upright, "sphere"; metres, kilograms.
+    """Kind of object as a primitive: "box", upright "cylinder" or "sphere"; metres, kilograms.
 
-    `half` is half the bounding box at identity orientation: (radius, radius, half height) for a
-    cylinder, three times the radius for a sphere.
+    `half` has the half extents of the bounding box at identity orientation: (radius, radius, half
+    height) for a cylinder, (radius, radius, radius) for a sphere.
     """
 
     name: str
@@ -71,7 +71,7 @@ class ObjectKind:
 
     @property
     def size(self) -> np.ndarray:
-        """MuJoCo's `geom_size` (3,)."""
+        """Size (3,) in the format of MuJoCo's `geom_size`."""
         x, _, z = self.half
         if self.primitive == "box":
             return np.array(self.half)
@@ -79,7 +79,7 @@ class ObjectKind:
 
     @property
     def bounding_radius(self) -> float:
-        """Radius of the sphere around the centre that holds the object, metres."""
+        """Radius of the bounding sphere around the centre, metres."""
         x, y, z = self.half
         if self.primitive == "box":
             return math.sqrt(x * x + y * y + z * z)
@@ -87,7 +87,7 @@ class ObjectKind:
 
     @property
     def inertia(self) -> np.ndarray:
-        """Principal moments (3,) of the solid primitive, kg m2."""
+        """Principal moments of inertia (3,) of the solid primitive, kg m2."""
         x, y, z = self.half
         if self.primitive == "box":
             return self.mass / 3 * np.array([y * y + z * z, x * x + z * z, x * x + y * y])
@@ -99,7 +99,7 @@ class ObjectKind:
 
 @functools.cache
 def object_kinds() -> dict[str, ObjectKind]:
-    """Every known object by its YCB name."""
+    """Returns all known kinds of objects by YCB name."""
     packed = resources.files("tpsrl.world").joinpath("data/replica_cad.json.gz").read_bytes()
     kinds = {}
     for name, record in json.loads(gzip.decompress(packed))["ycb"].items():
@@ -115,10 +115,10 @@ def object_kinds() -> dict[str, ObjectKind]:
 
 
 def object_kind(name: str) -> ObjectKind:
-    """The object called `name`.
+    """Returns the kind of object with a YCB name.
 
     Raises:
-        UserError: there is none; names the nearest.
+        UserError: the name is unknown; the message names the nearest one.
     """
     kinds = object_kinds()
     if name not in kinds:

@@ -1,4 +1,4 @@
-"""Which points that the head camera sees are on the robot itself, or on what it holds."""
+"""Test of whether points seen by the head camera are on the robot or on the held object."""
 
 import math
 
@@ -16,17 +16,17 @@ from tpsrl.world.fetch import (
 )
 from tpsrl.world.kinematics import arm_frames
 
-SKIN_M = 0.03  # around the robot, where points are its own
-HELD_M = 0.3  # around the cup while it holds something
+SKIN_M = 0.03  # points this near to the arm count as the robot's own
+HELD_M = 0.3  # points this near to the tip of the cup count as the held object's
 
 _FORWARD = np.array(HEAD_CAMERA_TARGET) - np.array(HEAD_CAMERA_POS)
-# Of the head camera in the base frame: where it looks, its upward axis, its place.
+# Viewing direction, upward axis (UP) and position (EYE) of the head camera in the base frame.
 FORWARD = _FORWARD / np.linalg.norm(_FORWARD)
 UP = np.cross(np.array([0.0, -1.0, 0.0]), FORWARD)
 TAN_HALF = math.tan(math.radians(HEAD_CAMERA_FOV_DEG) / 2)
 EYE = np.array(HEAD_CAMERA_POS)
 
-# Of the arm's links in the order of its joints: from, to (m) and radius (m), in the link's frame.
+# Ends (m) and radii (m) of the arm's capsules in the frames of their links, in order of the joints.
 _ENDS = np.array([[start, end] for _, start, end, _ in CAPSULES])
 _RADII = np.array([radius for *_, radius in CAPSULES])
 _TOOL = np.array([[GRIPPER - 0.05, 0.0, 0.0], [GRIPPER + CUP, 0.0, 0.0]])
@@ -34,9 +34,11 @@ _TOOL = np.array([[GRIPPER - 0.05, 0.0, 0.0], [GRIPPER + CUP, 0.0, 0.0]])
 
 @njit(cache=True)
 def place_capsules(arm: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The arm's capsules and the tool at joint positions (7,), and the tip of the tool.
+    """Places the capsules of arm and tool at joint positions (7,).
 
-    Rows (8, 7): start (3), end (3) and radius, metres in the base frame.
+    Returns:
+        Rows (8, 7) with start (3), end (3) and radius, and the tip (3,) of the tool; metres in the
+        base frame.
     """
     links, turns = np.empty((7, 3)), np.empty((7, 3, 3))
     arm_frames(arm, links, turns)
@@ -58,7 +60,7 @@ def place_capsules(arm: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 @njit(cache=True)
 def own_bounds(capsules: np.ndarray, tip: np.ndarray, holds: bool) -> tuple[np.ndarray, np.ndarray]:
-    """The corners (3,) of a box in the base frame outside which no point is the robot's own."""
+    """Returns the corners (3,), (3,) of a box in the base frame that contains all own points."""
     low, high = np.empty(3), np.empty(3)
     around = SKIN_M + (HELD_M if holds else 0.0)
     for k in range(3):
@@ -74,7 +76,7 @@ def own_bounds(capsules: np.ndarray, tip: np.ndarray, holds: bool) -> tuple[np.n
 def is_own(
     x: float, y: float, z: float, capsules: np.ndarray, tip: np.ndarray, holds: bool
 ) -> bool:
-    """Whether a point of the base frame is the robot's, or of what it holds."""
+    """Returns whether a point in the base frame is on the robot's arm or the held object."""
     if holds:
         far = (x - tip[0]) ** 2 + (y - tip[1]) ** 2 + (z - tip[2]) ** 2
         if far < HELD_M * HELD_M:

@@ -1,7 +1,7 @@
-"""Where upright objects fit: a geometric test of what stands in an apartment.
+"""Geometric test of whether upright objects fit among the objects and furniture of an apartment.
 
-Everything is an upright prism here: a convex outline on the floor and a range of heights. That is
-exact for objects and for all furniture but the few tilted boxes, which count as their hull.
+Every body is an upright prism: a convex outline on the floor and a range of heights. The prism is
+exact for objects and for all furniture except the few tilted boxes, which count as their hull.
 """
 
 import dataclasses
@@ -15,13 +15,13 @@ from tpsrl.world.floor import CLOSED, Joints, layout_obstacles, outline
 from tpsrl.world.layouts import PlacedReceptacle, resolve
 from tpsrl.world.objects import ObjectKind
 
-_CORNERS = 16  # of the polygon around a circle
-_SUPPORT_SLACK_M = 0.003  # what ends below this height over a surface carries or is the surface
+_CORNERS = 16  # corners of the polygon around a circle
+_SUPPORT_SLACK_M = 0.003  # a body that ends less than this above the underside is its support
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Prism:
-    """A convex outline (k, 2), counter-clockwise, between two heights; metres, world frame."""
+    """Convex outline (k, 2), counter-clockwise, between two heights; metres, world frame."""
 
     corners: np.ndarray
     low: float
@@ -30,10 +30,10 @@ class Prism:
 
 @njit(cache=True)
 def gap(a: np.ndarray, b: np.ndarray) -> float:
-    """Greatest separation (m) of two convex polygons along any of their edges' normals.
+    """Returns the greatest separation (m) of two convex polygons along their edges' normals.
 
-    At most their distance where they are apart, minus the depth where they overlap (separating
-    axis theorem).
+    The value is at most the distance of disjoint polygons, and the negative depth of overlapping
+    ones (separating axis theorem).
     """
     best = -1e9
     for first, second in ((a, b), (b, a)):
@@ -77,19 +77,23 @@ def _any_closer(
 
 
 class Crowd:
-    """Prisms that must keep apart; asks fast whether one more fits."""
+    """Set of disjoint prisms with a fast test of whether another prism fits."""
 
     def __init__(self, prisms: list[Prism]) -> None:
         self._prisms = list(prisms)
         self._packed: tuple[np.ndarray, ...] | None = None
 
     def add(self, prism: Prism) -> None:
-        """One more that later ones must keep apart from."""
+        """Adds a prism to the set."""
         self._prisms.append(prism)
         self._packed = None
 
     def fits(self, prism: Prism, margin: float) -> bool:
-        """Whether the prism keeps `margin` metres to the side and above from all others."""
+        """Returns whether a prism is `margin` metres away from all others, sideways and above.
+
+        Prisms that end within 3 mm above the underside of `prism` count as its support and are
+        ignored.
+        """
         if not self._prisms:
             return True
         if self._packed is None:
@@ -112,9 +116,10 @@ def _pack(prisms: list[Prism]) -> tuple[np.ndarray, ...]:
 
 @functools.lru_cache(maxsize=128)
 def furniture(layout: str, joints: Joints = CLOSED, without: str = "") -> Crowd:
-    """Walls and furniture of "SET/NAME", doors and drawers at `joints`. Shared: add nothing.
+    """Returns walls and furniture of layout "SET/NAME" with doors and drawers at `joints`.
 
-    The body `without` is left out, its doors and drawers too.
+    The body `without` is left out, with its doors and drawers. The result is cached and shared, so
+    callers must not add prisms.
     """
     layout_set, _ = resolve(layout)
     gone = {without}
@@ -133,14 +138,14 @@ def furniture(layout: str, joints: Joints = CLOSED, without: str = "") -> Crowd:
 
 
 def box_prism(centre: np.ndarray, rotation: np.ndarray, half: np.ndarray) -> Prism:
-    """The prism around a box: centre (3,), rotation (3, 3), half extents (3,)."""
+    """Returns the prism around a box: centre (3,), rotation (3, 3), half extents (3,)."""
     reach = float(np.abs(rotation[2]) @ half)
     low, high = float(centre[2]) - reach, float(centre[2]) + reach
     return Prism(outline(centre, rotation, half), low, high)
 
 
 def footprint(kind: ObjectKind, x: float, y: float, yaw: float, surface: float) -> Prism:
-    """The prism of an upright object that stands at (x, y) on a surface of that height."""
+    """Returns the prism of an upright object at (x, y) on a surface of height `surface` (m)."""
     hx, hy, hz = kind.half
     if kind.primitive == "box":
         flat = np.array([[-hx, -hy], [hx, -hy], [hx, hy], [-hx, hy]])
@@ -152,7 +157,7 @@ def footprint(kind: ObjectKind, x: float, y: float, yaw: float, surface: float) 
 
 
 def circle(radius: float) -> np.ndarray:
-    """Corners (k, 2) of the polygon around a circle."""
+    """Returns the corners (k, 2) of a regular polygon around a circle."""
     angles = np.arange(_CORNERS) * (2 * math.pi / _CORNERS)
     outer = radius / math.cos(math.pi / _CORNERS)
     return outer * np.column_stack([np.cos(angles), np.sin(angles)])
@@ -161,9 +166,9 @@ def circle(radius: float) -> np.ndarray:
 def draw_on(
     receptacle: PlacedReceptacle, rng: np.random.Generator, region: float = 1.0
 ) -> np.ndarray:
-    """A point (2,) uniformly over a receptacle's box, or over the middle share `region` of it.
+    """Draws a point (2,) uniformly over a receptacle's box, or its middle share `region`.
 
-    It is for an object's centre: the object may reach over the edge.
+    The point is the centre of an object, which may reach over the edge.
     """
     half = region * receptacle.half[:2]
     point: np.ndarray = receptacle.pos[:2] + receptacle.rotation[:2, :2] @ rng.uniform(-half, half)

@@ -1,6 +1,6 @@
-"""What the arm can reach: postures for a cup pose, and base poses from which there are some.
+"""Reachability of the arm: postures for a cup pose, and base poses from which they exist.
 
-Used by the episode generator (is a place reachable at all?) and by the classical planner.
+Used by the episode generator, to check that places are reachable, and by the classical planner.
 """
 
 import functools
@@ -24,13 +24,13 @@ from tpsrl.world.kinematics import inverse, wrapped
 
 CUP_AXIS = np.array([1.0, 0.0, 0.0])
 NO_OFFSET = np.zeros(3)
-APPROACH_M = 0.08  # the cup comes from this far along its axis
+APPROACH_M = 0.08  # length of the cup's straight approach along its axis
 # Approach pitches below the horizontal, steepest first (radians).
 PITCHES = tuple(math.radians(p) for p in (90, 75, 60, 45, 30, 10))
 # Distances of the base's centre from the point to reach, best first (m).
 STANDOFFS = (0.7, 0.62, 0.78, 0.54, 0.86, 0.95)
 
-# Postures from which the solver starts: rest, reaching forward and down, elbow out to each side.
+# Initial postures of the solver: rest, reaching forward and down, elbow out to each side.
 SEEDS = np.array(
     [
         REST,
@@ -60,10 +60,13 @@ def best_posture(
     margin: float,
     near: np.ndarray,
 ) -> tuple[float, np.ndarray]:
-    """The free posture for a cup pose that is quickest to reach from posture `near` (7,).
+    """Finds the collision-free posture for a cup pose that is quickest to reach from `near` (7,).
 
-    Arguments as `tpsrl.world.kinematics.inverse` and `tpsrl.world.collision.clearance`. Returns
-    the greatest joint difference to `near` (radians, inf when there is none) and the posture.
+    The other arguments are those of `tpsrl.world.kinematics.inverse` and
+    `tpsrl.world.collision.clearance`.
+
+    Returns:
+        The greatest joint difference to `near` (rad, inf if no posture is free), and the posture.
     """
     best = np.inf
     chosen = near.copy()
@@ -83,7 +86,7 @@ def best_posture(
 
 
 def seeds_towards(point: np.ndarray) -> np.ndarray:
-    """`SEEDS` with the shoulder panned to a point (3,) of the base frame."""
+    """Returns `SEEDS` with the shoulder panned towards a point (3,) in the base frame."""
     seeds = SEEDS.copy()
     pan = math.atan2(point[1], point[0] - SHOULDER[0])
     seeds[:, 0] = np.clip(seeds[:, 0] + pan, -1.6, 1.6)
@@ -92,20 +95,20 @@ def seeds_towards(point: np.ndarray) -> np.ndarray:
 
 @njit(cache=True)
 def too_far(point: np.ndarray, axis: np.ndarray) -> bool:
-    """Whether a cup pose in the base frame is beyond the stretched arm."""
+    """Returns whether a cup pose in the base frame is beyond the stretched arm."""
     wrist = point - _WRIST_TO_TIP * axis
     out = math.hypot(wrist[0] - SHOULDER[0], wrist[1] - SHOULDER[1]) - 0.117
     return math.hypot(out, wrist[2] - SHOULDER[2]) > _UPPER_AND_FOREARM + 0.002
 
 
 def to_base(base: Sequence[float] | np.ndarray, vector: np.ndarray) -> np.ndarray:
-    """A world direction (3,) in the frame of a base pose."""
+    """Rotates a world direction (3,) into the frame of a base pose."""
     c, s = math.cos(base[2]), math.sin(base[2])
     return np.array([c * vector[0] + s * vector[1], -s * vector[0] + c * vector[1], vector[2]])
 
 
 def point_to_base(base: Sequence[float] | np.ndarray, point: np.ndarray) -> np.ndarray:
-    """A world point (3,) in the frame of a base pose."""
+    """Transforms a world point (3,) into the frame of a base pose."""
     return to_base(base, np.array([point[0] - base[0], point[1] - base[1], point[2]]))
 
 
@@ -116,7 +119,7 @@ def stances(
     directions: int = 32,
     joints: Joints = CLOSED,
 ) -> np.ndarray:
-    """Base poses (n, 3) on the main floor around a point (3,), facing it, best distance first."""
+    """Returns base poses (n, 3) on the main floor that face a point (3,), best distance first."""
     floor = floor_map(layout, joints=joints)
     free = main_floor(layout, joints)
     found = []
@@ -136,7 +139,7 @@ def stances(
 
 @functools.lru_cache(maxsize=128)
 def static_bodies(layout: str, joints: Joints = CLOSED) -> Bodies:
-    """Furniture and walls of a layout as obstacles, doors and drawers at positions (5,)."""
+    """Returns furniture and walls of a layout as obstacles, with doors and drawers at `joints`."""
     o = layout_obstacles(layout, joints)
     return Bodies(np.full(len(o.half), BOX, dtype=np.int64), o.centre, o.rotation, o.half)
 
@@ -144,9 +147,9 @@ def static_bodies(layout: str, joints: Joints = CLOSED) -> Bodies:
 def reachable(
     layout: str, point: np.ndarray, others: Bodies | None = None, joints: Joints = CLOSED
 ) -> bool:
-    """Whether the cup can come to a point (3,) from above or aslant, from some free base pose.
+    """Returns whether the cup can reach a point (3,) from above or aslant, from any free base pose.
 
-    `others` are further obstacles, such as the objects around the point.
+    `others` are additional obstacles, such as the objects around the point.
     """
     bodies = static_bodies(layout, joints)
     if others is not None:

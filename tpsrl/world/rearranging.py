@@ -1,15 +1,14 @@
 """Training apartments with fridge and furniture in other places, for more variety in training.
 
 HAB's 63 training apartments are three rooms furnished in many ways. Counter and fridge stand in
-three places in all; in the validation apartments the fridge is at the other end of the counter, its
-hinge beside a wall. Policies learn the three by heart. Four variants of each apartment are always
-the same:
+only three places, which policies memorise. In the validation apartments the fridge is at the other
+end of the counter, with its hinge beside a wall. Each apartment has four fixed variants:
 
-NAME~1, NAME~2: the fridge is anywhere along the walls, every other time with a wall or something
-    else beside its hinge.
+NAME~1, NAME~2: the fridge is anywhere along the walls, half of the time with a wall or another
+    body beside its hinge.
 NAME~3, NAME~4: counter, fridge and other furniture are moved (`tpsrl.world.furnishing`).
 
-The fridge is never near the place that validation has it in.
+The fridge is never near its place in the validation apartments.
 """
 
 import functools
@@ -28,27 +27,27 @@ from tpsrl.world.placement import box_prism, furniture
 from tpsrl.world.scenarios import FRIDGE
 
 SPLIT = "rearranged"
-_FRIDGES, _VARIANTS = 2, 4  # of each apartment: with the fridge moved, and all
+_FRIDGES, _VARIANTS = 2, 4  # variants of each apartment with only the fridge moved, and all
 _TRIES = 4000
-_OFF_M = 0.02  # the wall
-_STAND_M = (0.55, 0.75, 0.95)  # before its front the base has to be free
-_BESIDE_M, _FRONT_M = 0.5, 0.2  # of the hinge, and how far before the front something may begin
-_UNLIKE_M = 0.6  # from where another split's apartments have it
+_OFF_M = 0.02  # gap between fridge and wall
+_STAND_M = (0.55, 0.75, 0.95)  # distances in front of the fridge at which the base must fit
+_BESIDE_M, _FRONT_M = 0.5, 0.2  # size of the region beside the hinge and in front of the fridge
+_UNLIKE_M = 0.6  # least distance from the fridge's places in other splits
 
 
 def names(layout_set: LayoutSet) -> list[str]:
-    """All variants of a set: the first of each apartment, then the second ones, and so on."""
+    """Returns the names of all variants: the first of each apartment, then the second, etc."""
     plain = [layout.name for layout in layout_set.split("train")]
     return [f"{name}{VARIANT}{k + 1}" for k in range(_VARIANTS) for name in plain]
 
 
 @functools.cache
 def rearranged(set_name: str, name: str) -> Layout:
-    """The layout NAME~K of a set.
+    """Returns the layout NAME~K of a set; cached.
 
     Raises:
-        UserError: there is none; names the nearest.
-        RunError: there is no room for the fridge.
+        UserError: the layout is unknown; the message names the nearest one.
+        RunError: no place was found for the fridge or the counter.
     """
     layout_set = load_layout_set(set_name)
     if name not in (known := names(layout_set)):
@@ -88,13 +87,13 @@ def _furnished(
 
 
 def _held_out(layout_set: LayoutSet, plain: Layout, fridge: str) -> set[tuple[float, ...]]:
-    """Where the apartments of other splits have the fridge."""
+    """Returns the places (x, y) of the fridge in the apartments of other splits."""
     others = (other for other in layout_set.layouts.values() if other.split != plain.split)
     return {other.poses[fridge].pos[:2] for other in others}
 
 
 class _Fridge:
-    """The fridge's box, front towards x, hinge at -y, and what may be in its way in a layout."""
+    """Bounding box of the fridge, front towards x, hinge at -y, and its obstacles in a layout."""
 
     def __init__(self, layout_set: LayoutSet, plain: Layout) -> None:
         self.body, _ = layout_set.link(FRIDGE)
@@ -108,11 +107,14 @@ class _Fridge:
         self._held_out = _held_out(layout_set, plain, self.body)
 
     def along_a_wall(self, rng: np.random.Generator) -> Pose:
-        """With its back to any point of the walls."""
+        """Draws a pose with the back of the fridge to a random point of the walls."""
         return pose_at_a_wall(self._outline, _OFF_M - self._low[0], self._z, rng)
 
     def fits(self, pose: Pose, beside: bool) -> bool:
-        """Whether it and the robot can stand there; `beside`: with something beside its hinge."""
+        """Returns whether the fridge, and the robot in front of it, fit at a pose.
+
+        With `beside`, an obstacle beside the hinge is also required.
+        """
         if any(math.dist(pose.pos[:2], other) < _UNLIKE_M for other in self._held_out):
             return False
         yaw = 2.0 * math.atan2(pose.quat[3], pose.quat[0])

@@ -1,8 +1,7 @@
-"""A planar laser scanner on the base, as Fetch has one, cast on the map of the floor.
+"""Planar laser scanner on the base, like that of Fetch, simulated on the floor map.
 
-It sees what stands in the band of heights that the base must stay clear of, arm included
-(`floor.BASE_BAND_M`): apartment and furniture, doors and drawers as the map has them, no loose
-objects.
+The scanner sees the obstacles in the band of heights of base and arm (`floor.BASE_BAND_M`): walls
+and furniture, and doors and drawers at their positions in the map. It does not see loose objects.
 """
 
 import math
@@ -14,14 +13,14 @@ from tpsrl.errors import UserError
 from tpsrl.runtime.compiled import njit
 from tpsrl.world.floor import CELL_M, FloorMap
 
-RAYS = 24  # all around, the first straight ahead, the next to its left
+RAYS = 24  # evenly spaced over the full circle, counter-clockwise from straight ahead
 RANGE_M = 3.0
 
 
 class Scanner:
-    """Scans n homes, each on a map of its own.
+    """Scanner for n homes, each with its own map.
 
-    The homes' layouts must be of one set, so that their maps have one frame.
+    The layouts of all homes must be of one set, so that their maps have the same frame.
     """
 
     def __init__(self, num_homes: int) -> None:
@@ -29,10 +28,10 @@ class Scanner:
         self._origin = (0.0, 0.0)
 
     def set(self, home: int, floor: FloorMap) -> None:
-        """Gives a home its map.
+        """Sets the map of a home.
 
         Raises:
-            UserError: the map has another frame than those of the other homes.
+            UserError: the frame of the map differs from those of the other homes.
         """
         if self._distance.size == 0:
             self._origin = floor.origin
@@ -43,9 +42,9 @@ class Scanner:
         self._distance[home] = floor.distance
 
     def ranges(self, homes: Sequence[int], base: np.ndarray) -> np.ndarray:
-        """Metres (n, RAYS) from the centres of base poses (n, 3) to what is there.
+        """Returns ranges (n, RAYS) from the centres of base poses (n, 3) to obstacles, metres.
 
-        At most `RANGE_M`; 0 where the centre is inside something or off the map.
+        Ranges are at most `RANGE_M`, and 0 if the centre is inside an obstacle or off the map.
         """
         base = np.ascontiguousarray(base, np.float64)
         return _ranges(self._distance, *self._origin, np.asarray(homes, np.int64), base)
@@ -55,7 +54,7 @@ class Scanner:
 def _ranges(
     distance: np.ndarray, x0: float, y0: float, homes: np.ndarray, base: np.ndarray
 ) -> np.ndarray:
-    """Sphere tracing: from any point one may go as far as the nearest obstacle is away."""
+    """Casts the rays by sphere tracing: each step is the distance to the nearest obstacle."""
     _, ny, nx = distance.shape
     out = np.empty((len(base), RAYS))
     for i in range(len(base)):
@@ -71,7 +70,7 @@ def _ranges(
                 left = distance[homes[i], int(fy), int(fx)]
                 if left <= 0.0:
                     break
-                # The map's distance is that of the cell's centre.
+                # The map has the distance from the cell's centre, not from the point on the ray.
                 gone += max(left - 0.7 * CELL_M, 0.5 * CELL_M)
             out[i, ray] = min(gone, RANGE_M)
     return out

@@ -1,8 +1,8 @@
-"""Scenarios: what the episodes of a task are drawn from, one YAML file each.
+"""Scenarios: distributions of a task's episodes, one YAML file each.
 
-`configs/scenario` has those of the benchmark, as facts of habitat-lab's dataset configurations
-(0.3.3, hab/*.yaml), and the same with `reachable`; `configs/dataset` those from which the start
-states of single skills are drawn.
+`configs/scenario` has the scenarios of the benchmark, with the values of habitat-lab's dataset
+configurations (0.3.3, hab/*.yaml), and their variants with `reachable`. `configs/dataset` has the
+scenarios from which the start states of single skills are drawn.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ from tpsrl.world.objects import REARRANGE_EASY, TIDY_HOUSE, object_kinds
 from tpsrl.world.slots import CAPACITIES
 from tpsrl.world.state import JOINTS
 
-# The drawers with a receptacle, and the marker that opens each.
+# Drawers that are receptacles, and the marker of each.
 DRAWERS = {
     "drawer_right_top": "cab_push_point_5",
     "drawer_middle_top": "cab_push_point_6",
@@ -28,7 +28,7 @@ DRAWERS = {
 }
 FRIDGE = "fridge_push_point"
 
-# What a definition may call by one name.
+# Names that stand for several objects or receptacles in a definition.
 OBJECT_SETS = {"tidy_house": TIDY_HOUSE, "rearrange_easy": REARRANGE_EASY}
 RECEPTACLE_SETS = {
     "open_receptacles": (
@@ -44,22 +44,21 @@ RECEPTACLE_SETS = {
     "counters": ("counter_left", "counter_right"),
     "drawers": tuple(DRAWERS),
 }
-_LAYOUT_SET = "replica_cad"  # whose receptacles and markers definitions name
+_LAYOUT_SET = "replica_cad"  # the set with the receptacles and markers of the definitions
 NO_TARGETS = "targets: none is given, but an episode needs one to move"
 
 _LONGEST_TITLE = 100  # characters
-_NARROWEST = 0.01  # share of a receptacle's sides in which centres may have to be
-_NEAREST_M = 0.5  # to floor that a start may have to be; no surface is all nearer than 0.35
-_FARTHEST_M = 20.0  # no home is so long
+_NARROWEST = 0.01  # least value of `target_region`
+_NEAREST_M = 0.5  # least value of `floor_within_m`; every surface has parts farther than 0.35 m
+_FARTHEST_M = 20.0  # greatest distance setting, longer than any apartment
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TargetDraw:
-    """How a target is drawn: its kinds, where it starts, where it is to go.
+    """Distribution of `count` targets: kinds of objects, start and goal receptacles.
 
-    `count` targets are drawn so. `opened` says by marker how far doors and drawers are open
-    (rad, m) when the robot comes for the object and when it brings it, where that differs from the
-    episode's start.
+    `opened` has by marker the positions (rad, m) of doors and drawers while the robot grasps and
+    places the object, where they differ from the start of the episode.
     """
 
     objects: list[str] = dataclasses.field(default_factory=list)
@@ -71,25 +70,29 @@ class TargetDraw:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Scenario:
-    """A task, and what its episodes are drawn from; docs/add_a_scenario.md explains each entry.
+    """Distribution of a task's episodes; docs/add_a_scenario.md explains each entry.
 
-    Each episode has `num_objects`, the targets first, then `clutter` that stands on `clutter_on`.
-    `articulation` is the start of doors and drawers by marker (rad, m; absent: closed).
-    `target_region` is the middle share of a receptacle's sides in which starts and goals of
-    targets have their centres (HAB's sample_region_ratio; 1 where none is given), `at_most` how
-    many objects a receptacle takes beside targets. `clutter_first` says that targets find their
-    place among the clutter, not the other way round, `floor_within_m` how near starts and goals of
-    targets are to floor on which the base can stand (HAB's nav_to_min_distance; any distance where
-    none is given), `apart_m` how far a goal is at least from its start (0.5 in habitat-lab's
-    generator, but published episodes have less). `reachable` keeps only what the arm can get at: no
-    counterpart in HAB.
-    `seed_number` is part of the seed, by default made of the name.
+    Each episode has `num_objects` objects: first the targets, then objects of the kinds in
+    `clutter` on the receptacles in `clutter_on`. The other entries are:
 
-    Once made, names of sets have become what they stand for, and every target has an entry of its
-    own. One without a name is empty, the default of settings.
+    - `articulation`: start positions of doors and drawers by marker (rad, m); absent means closed.
+    - `target_region`: middle share of a receptacle's sides for the centres of starts and goals
+      (HAB's sample_region_ratio), by default 1.
+    - `at_most`: maximum number of objects on a receptacle beside targets.
+    - `clutter_first`: whether the clutter is placed before the targets.
+    - `floor_within_m`: upper bound of the distance of starts and goals from the floor on which the
+      base can stand (HAB's nav_to_min_distance), by default none.
+    - `apart_m`: least distance of a goal from its start; 0.5 in habitat-lab's generator, but
+      published episodes have less.
+    - `reachable`: keeps only starts and goals that the arm can reach; no counterpart in HAB.
+    - `seed_number`: part of the seed, by default computed from the name.
+
+    The constructor replaces names of sets by their members and gives every target its own entry.
+    A scenario without a name is empty, which is the default of settings.
 
     Raises:
-        UserError: an entry names what does not exist, or is out of range; says which.
+        UserError: an entry is out of range or names something that does not exist; the message
+            names the entry.
     """
 
     name: str = ""
@@ -168,17 +171,17 @@ class Scenario:
 
     @property
     def own_seed(self) -> int:
-        """`seed_number`, which is given or made of the name."""
+        """`seed_number`, either given or computed from the name."""
         return self.seed_number or 0
 
     @property
     def num_targets(self) -> int:
-        """Objects to be moved; they come first in an episode."""
+        """Number of objects to move, which come first in an episode."""
         return len(self.targets)
 
     @property
     def digest(self) -> str:
-        """Eight hex digits of everything that an episode depends on."""
+        """Hash, eight hex digits, of all entries on which an episode depends."""
         drawn = dataclasses.asdict(self)
         del drawn["title"], drawn["num_objects"]
         return hashlib.sha256(json.dumps(drawn, sort_keys=True).encode()).hexdigest()[:8]
@@ -187,16 +190,16 @@ class Scenario:
         return hash(self.name)
 
     def opened(self, target: TargetDraw) -> dict[str, float]:
-        """Doors and drawers by marker when a target is grasped or brought (rad, m)."""
+        """Returns positions of doors and drawers while a target is grasped or placed (rad, m)."""
         return {**self.articulation, **target.opened}
 
 
 @functools.cache
 def load_scenario(name: str) -> Scenario:
-    """A scenario or dataset of ours by its name.
+    """Loads a scenario from `configs/scenario` or `configs/dataset`; cached.
 
     Raises:
-        UserError: there is none; names the nearest.
+        UserError: the name is unknown; the message names the nearest one.
     """
     groups = {group: config.preset_names(group) for group in ("scenario", "dataset")}
     for group, names in groups.items():
@@ -206,10 +209,10 @@ def load_scenario(name: str) -> Scenario:
 
 
 def check_name(name: str, field: str) -> None:
-    """Whether a scenario may be called so.
+    """Checks the name of a scenario.
 
     Raises:
-        UserError: it has other characters, or too many; names the field.
+        UserError: the name has invalid characters or is too long; the message names the field.
     """
     if not re.fullmatch(r"[A-Za-z0-9][\w-]*", name) or len(name) > _LONGEST_TITLE:
         raise UserError(
@@ -219,13 +222,13 @@ def check_name(name: str, field: str) -> None:
 
 
 def benchmark_names() -> list[str]:
-    """The scenarios of the Home Assistant Benchmark; ours that ask for reach are none of them."""
+    """Returns the scenarios of the Home Assistant Benchmark: those without `reachable`."""
     names = config.preset_names("scenario")
     return [name for name in names if not load_scenario(name).reachable]
 
 
 def _targets(draw: TargetDraw, where: str) -> list[TargetDraw]:
-    """One entry for each of the targets that are drawn so."""
+    """Checks and expands a draw into one entry for each of its targets."""
     _check_range(draw.count, 1, max(CAPACITIES), f"{where}count")
     objects = _objects(draw.objects, f"{where}objects")
     starts = _receptacles(draw.starts, f"{where}starts")
@@ -252,7 +255,7 @@ def _receptacle_names() -> list[str]:
 def _expanded(
     names: Iterable[str], sets: dict[str, tuple[str, ...]], single: Iterable[str], where: str
 ) -> list[str]:
-    """Every name once, those of sets replaced by their members, in order."""
+    """Replaces names of sets by their members; keeps the order and drops duplicates."""
     names = list(names)
     _check_names(names, [*sets, *single], where)
     return list(dict.fromkeys(one for name in names for one in sets.get(name, (name,))))
@@ -266,7 +269,7 @@ def _check_names(names: Iterable[str], valid: Iterable[str], where: str) -> None
 
 
 def _check_joints(opened: dict[str, float], where: str) -> None:
-    """Every door and drawer exists, and opens so far."""
+    """Checks that the doors and drawers exist and that their positions are in range."""
     _check_names(opened, JOINTS, where)
     for marker, value in opened.items():
         low, high = load_layout_set(_LAYOUT_SET).link(marker)[1].range

@@ -1,8 +1,9 @@
-"""Whether the head camera has a thing in sight: rays from its eye to points on the thing's boxes.
+"""Visibility of a body for the head camera: rays from the camera to points on the body's boxes.
 
-Points are spread over the surfaces of a thing by their area. One is seen where the camera's picture
-takes it in and no box of anything else is in between; a thing hides no point of its own. A thing is
-in sight where at least `SHARE` of its points are seen. The robot's own arm hides nothing.
+Points are spread over the surfaces of the body in proportion to area. A point is seen if it is in
+the camera's field of view and no box of another body blocks the ray. A body does not occlude its
+own points. A body is in sight if at least `SHARE` of its points are seen. The robot's own arm is
+ignored.
 """
 
 import math
@@ -13,14 +14,14 @@ from tpsrl.runtime.compiled import njit
 from tpsrl.world.own_body import EYE, FORWARD, TAN_HALF, UP
 
 NUM_POINTS = 40
-SHARE = 0.1  # of a thing's points
+SHARE = 0.1  # share of a body's points that must be seen
 _NEEDED = math.ceil(SHARE * NUM_POINTS)
-_TOUCH = 1e-3  # of a ray's length, at its end: what touches the thing does not hide it
+_TOUCH = 1e-3  # unchecked share at the end of a ray, so that touching boxes do not occlude
 _GOLDEN = (0.7548776662466927, 0.5698402909980532)  # steps of the plastic number's sequence
 
 
 def surface_points(centre: np.ndarray, rotation: np.ndarray, half: np.ndarray) -> np.ndarray:
-    """Points (`NUM_POINTS`, 3) spread evenly over the surfaces of boxes, in the world.
+    """Returns points (`NUM_POINTS`, 3) spread evenly over the surfaces of boxes, world frame.
 
     Args:
         centre: (b, 3) metres
@@ -46,14 +47,15 @@ def in_sight(
     turning: bool = False,
     range_m: float = math.inf,
 ) -> np.ndarray:
-    """Whether a thing is in sight (n,) bool from base poses (n, 3).
+    """Returns whether a body is in sight (n,) bool from base poses (n, 3).
 
     Args:
-        base: (n, 3) poses; with `turning` their headings do not matter
-        points: (p, 3) of the thing, see `surface_points`
-        others: the boxes that can hide it: centres (b, 3), rotations (b, 3, 3), half extents (b, 3)
-        turning: whether the base may turn on the spot to see
-        range_m: what is farther from the eye is not seen
+        base: (n, 3) poses; with `turning` their headings are ignored
+        points: (p, 3) points on the body, see `surface_points`
+        others: boxes that can occlude the body: centres (b, 3), rotations (b, 3, 3), half extents
+            (b, 3)
+        turning: whether the base may turn on the spot, towards each point
+        range_m: greatest distance from the camera at which a point is seen
     """
     base = np.ascontiguousarray(base, np.float64)
     return _in_sight(base, points, *others, turning, range_m)
@@ -106,7 +108,7 @@ def _is_hidden(
     rotation: np.ndarray,
     half: np.ndarray,
 ) -> bool:
-    """Whether a box is between two points: the slab test, in the frame of each box."""
+    """Returns whether a box is between two points, by the slab test in the frame of each box."""
     for b in range(len(half)):
         first, last = 0.0, 1.0 - _TOUCH
         for axis in range(3):

@@ -1,8 +1,7 @@
-"""What robots have caught sight of among the things that they look for: a perfect detector.
+"""Instances of a searched category that robots have seen: a perfect, privileged detector.
 
-A thing is seen when its viewpoint test (`tpsrl.world.sight`) holds from where the base is, without
-turning, up to `SIGHT_M` away. No robot has such a detector: it never errs, and says exactly where a
-thing is.
+An instance is seen if it is in sight (`tpsrl.world.sight`) from the current base pose, without
+turning, within `SIGHT_M`. The detector is privileged: it never errs, and gives exact positions.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,10 +17,10 @@ _MOST = 4  # instances of a category
 
 
 class Sightings:
-    """What n robots look for, and which of these things they have seen.
+    """Instances that the robots of n homes search for, and those that have been seen.
 
     Args:
-        num_homes: n
+        num_homes: number of homes, n
     """
 
     def __init__(self, num_homes: int) -> None:
@@ -30,13 +29,13 @@ class Sightings:
         self._seen = np.zeros((num_homes, _MOST), np.bool_)
 
     def begin(self, home: int, layout: str, category: str, joints: Joints) -> None:
-        """A robot begins to look for a category; nothing was seen yet."""
+        """Starts the search for a category in a home, with nothing seen; "" for no category."""
         self._joints[home] = joints
         self._things[home] = instances(layout, category, joints) if category else ()
         self._seen[home] = False
 
     def look(self, homes: Sequence[int], base: np.ndarray) -> None:
-        """Notes what is seen from base poses (m, 3)."""
+        """Records the instances seen from base poses (m, 3)."""
         for row, home in enumerate(homes):
             for k, thing in enumerate(self._things[home]):
                 if not self._seen[home, k]:
@@ -44,11 +43,11 @@ class Sightings:
 
     @staticmethod
     def sees(thing: Instance, base: np.ndarray) -> bool:
-        """Whether a thing is seen from a base pose (3,)."""
+        """Returns whether an instance is seen from a base pose (3,)."""
         return bool(thing.sees(base[None], range_m=SIGHT_M)[0])
 
     def nearest(self, home: int, base: np.ndarray) -> tuple[Instance, np.ndarray] | None:
-        """The thing seen whose surface is nearest to a base pose (3,), and that point (2,)."""
+        """Returns the seen instance nearest to a base pose (3,), and its nearest point (2,)."""
         best, found = np.inf, None
         for thing, seen in zip(self._things[home], self._seen[home], strict=False):
             away = np.hypot(*(thing.points[:, :2] - base[:2]).T)
@@ -57,10 +56,11 @@ class Sightings:
         return found
 
     def away(self, homes: Sequence[int], base: np.ndarray) -> np.ndarray:
-        """Whether anything was seen, and the nearest point of it from base poses (m, 3).
+        """Returns the nearest points of the seen instances relative to base poses (m, 3).
 
         Returns:
-            (m, 3): 1 or 0, metres forward and left in the base frame.
+            (m, 3): 1 if any instance was seen, and its nearest point forward and left in the base
+            frame, metres; zeros otherwise.
         """
         out = np.zeros((len(homes), 3))
         for row, home in enumerate(homes):
@@ -72,17 +72,17 @@ class Sightings:
         return out
 
     def forget(self, home: int) -> None:
-        """Nothing was seen yet."""
+        """Marks all instances of a home as unseen."""
         self._seen[home] = False
 
     def to_arrays(self, home: int) -> dict[str, np.ndarray]:
-        """What was seen, as numpy copies by name, for snapshots."""
+        """Returns copies of a home's sightings by name, for snapshots."""
         return {"seen": self._seen[home].copy(), "joints": np.array(self._joints[home])}
 
     def restore(
         self, home: int, arrays: Mapping[str, np.ndarray], layout: str, category: str
     ) -> None:
-        """Puts a robot that looks for a category back to what `to_arrays` said.
+        """Restores the search for a category from the result of `to_arrays`.
 
         Raises:
             UserError: an array is missing or damaged.

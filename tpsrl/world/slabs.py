@@ -1,4 +1,4 @@
-"""Maps of what stands in thin bands of heights, drawn box by box."""
+"""Distance maps of the obstacles in thin bands of heights, drawn box by box."""
 
 import functools
 import math
@@ -20,9 +20,10 @@ from tpsrl.world.layouts import LayoutSet, resolve
 
 
 def slab_maps(layout: str, slab: float, count: int, joints: Joints, most: float) -> np.ndarray:
-    """Distances (count, ny, nx) float32 from what stands in each band of heights, up to `most` m.
+    """Returns distances (count, ny, nx) float32 from the obstacles in each band, capped at `most`.
 
-    The bands are `slab` m high, the first one on the floor. 0 in obstacles and outside the room.
+    The bands are `slab` metres high, the first on the floor. Distances are in metres, 0 in
+    obstacles and outside the room.
     """
     maps = _still_slabs(layout, slab, count, most).copy()
     obstacles = layout_obstacles(layout, joints)
@@ -33,7 +34,7 @@ def slab_maps(layout: str, slab: float, count: int, joints: Joints, most: float)
 
 @functools.lru_cache(maxsize=4)
 def _still_slabs(layout: str, slab: float, count: int, most: float) -> np.ndarray:
-    """`slab_maps` without doors and drawers."""
+    """Returns `slab_maps` without doors and drawers; cached."""
     layout_set, _ = resolve(layout)
     maps = np.empty((count, *frame(layout_set)[1]), dtype=np.float32)
     maps[:] = np.minimum(cells_to(~room_mask(layout_set)) * CELL_M, most)
@@ -51,7 +52,7 @@ def _draw_slabs(
     slab: float,
     most: float,
 ) -> None:
-    """Lowers maps to the distances from some obstacles."""
+    """Lowers maps where the distances from the obstacles in `rows` are less."""
     (x0, y0), _ = frame(layout_set)
     for i in rows:
         centre, turn, half = obstacles.centre[i], obstacles.rotation[i], obstacles.half[i]
@@ -64,7 +65,7 @@ def _draw_slabs(
 
 @njit(cache=True)
 def _draw_outside(maps: np.ndarray, x0: float, y0: float, corners: np.ndarray, most: float) -> None:
-    """Lowers maps (k, ny, nx) to the distance from a convex polygon (n, 2), if below `most`."""
+    """Lowers maps (k, ny, nx) where the distance from a convex polygon (n, 2) is less."""
     n = corners.shape[0]
     ix0 = max(int((corners[:, 0].min() - most - x0) / CELL_M), 0)
     ix1 = min(int((corners[:, 0].max() + most - x0) / CELL_M) + 1, maps.shape[2])
@@ -83,7 +84,7 @@ def _draw_outside(maps: np.ndarray, x0: float, y0: float, corners: np.ndarray, m
             for i in range(n):
                 dx, dy = px - corners[i, 0], py - corners[i, 1]
                 if edge[i, 0] * dy - edge[i, 1] * dx >= 0.0:
-                    continue  # on this edge's inner side: another one is nearer
+                    continue  # on the inner side of this edge, so that another edge is nearer
                 inside = False
                 t = (dx * edge[i, 0] + dy * edge[i, 1]) / max(edge[i, 2], 1e-12)
                 t = min(max(t, 0.0), 1.0)

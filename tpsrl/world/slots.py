@@ -1,14 +1,14 @@
-"""Slots of a home: places for objects, of which an episode fills the first ones."""
+"""Slots of a home: preallocated bodies, of which the objects of an episode use the first ones."""
 
-# A slot takes an object of any of these shapes.
+# A slot can have any of these shapes.
 PRIMITIVES = ("box", "cylinder", "sphere")
 
-# How many slots the homes that are built have: 12 for training, HAB's 30.
+# Numbers of slots of a home: 12 for training, 30 as in HAB.
 CAPACITIES = (12, 30)
 
 
 def capacity_for(num_objects: int) -> int:
-    """The smallest of `CAPACITIES` that takes so many; the number itself where none does."""
+    """Returns the smallest of `CAPACITIES` >= `num_objects`, or `num_objects` if there is none."""
     return min(
         (capacity for capacity in CAPACITIES if capacity >= num_objects), default=num_objects
     )

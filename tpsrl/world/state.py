@@ -1,4 +1,4 @@
-"""What is true of a batch of homes at one moment."""
+"""State of a batch of homes at one moment."""
 
 import dataclasses
 from typing import Any
@@ -19,7 +19,7 @@ class WorldState:
     """Struct of arrays with a leading batch axis n; numpy on CPU, torch on GPU.
 
     Positions are metres in the world frame (z up, floor at 0), angles radians, quaternions
-    (w, x, y, z). Objects come in the order of `Episode.objects`; rows beyond an episode's last
+    (w, x, y, z). Objects are in the order of `Episode.objects`; rows beyond an episode's last
     object are NaN.
     """
 
@@ -35,11 +35,11 @@ class WorldState:
     joints: Any  # (n, 5) fridge door (rad) and drawers (m), order of JOINTS
     marker_pos: Any  # (n, 5, 3) handle points of JOINTS
     force: Any  # (n,) newton, largest normal force of a contact during the last control step
-    force_total: Any  # (n,) newton, rises of `force` by more than 20 N, summed since reset
+    force_total: Any  # (n,) newton, sum since reset of all rises of `force` by more than 20 N
     violation: Any  # (n,) bool, the last step broke the hold constraint and dropped the object
     step: Any  # (n,) control steps since reset
 
     def row(self, index: int) -> "WorldState":
-        """The batch of one that holds home `index`."""
+        """Returns the state of home `index` as a batch of one."""
         fields = (f.name for f in dataclasses.fields(self))
         return WorldState(**{name: getattr(self, name)[index : index + 1] for name in fields})

@@ -1,7 +1,7 @@
-"""How much floor there is: how far one can get from a point, and how many squares can be visited.
+"""Extent of the free floor: the longest path from a point, and the number of squares to visit.
 
-DD-PPO's Flee is measured by the one, its Explore by the other (section 6 of the paper, "Transfer
-learning").
+The first is the measure of DD-PPO's Flee, the second that of its Explore (section 6 of the paper,
+"Transfer learning").
 """
 
 import numpy as np
@@ -13,10 +13,11 @@ SQUARE_M = 1.0  # DD-PPO's places are cubes of 1 m; a robot on a floor visits sq
 
 
 def farthest(field: DistanceField, floor: FreeFloor) -> tuple[float, float, float]:
-    """The centre (x, y) of the free cell from which the way to a field's goal is longest.
+    """Returns the free cell with the longest path to a field's goal.
 
-    The third number is that way, in metres. Cells from which no path leads to the goal do not
-    count; where there are none others all three are 0.
+    Returns:
+        Centre (x, y) of the cell and length of its path, metres. Cells without a path to the goal
+        are ignored; all three are 0 if no cell has a path.
     """
     centres = _centres(floor)
     ways = field.distances(centres)
@@ -28,12 +29,12 @@ def farthest(field: DistanceField, floor: FreeFloor) -> tuple[float, float, floa
 
 
 def squares(floor: FreeFloor) -> int:
-    """In how many squares of the world, `SQUARE_M` wide, a free cell's centre lies."""
+    """Returns the number of world-aligned squares, `SQUARE_M` wide, with a free cell's centre."""
     return len(np.unique(np.floor(_centres(floor) / SQUARE_M), axis=0))
 
 
 def _centres(floor: FreeFloor) -> np.ndarray:
-    """(k, 2) metres, of the free cells."""
+    """Returns the centres (k, 2) of the free cells, metres."""
     iy, ix = np.nonzero(floor.free)
     x0, y0 = floor.origin
     return np.stack([x0 + (ix + 0.5) * CELL_M, y0 + (iy + 0.5) * CELL_M], axis=1)

@@ -1,8 +1,9 @@
-"""Where each category of furniture stands in an apartment, and from where it can be seen.
+"""Instances of each category of furniture in an apartment, and their viewpoints.
 
-A category has instances: bodies of the apartment, or for the sink parts of one. The viewpoints of
-an instance are the positions of the base on the free floor within `VIEW_M` of its boxes from which
-the head camera has it in sight when the robot turns on the spot, as in Habitat's ObjectNav.
+The instances of a category are bodies of the apartment, or parts of a body for the sink. The
+viewpoints of an instance are the positions of the base on the free floor within `VIEW_M` of its
+boxes from which the head camera can see the instance while the robot turns on the spot, as in
+Habitat's ObjectNav.
 """
 
 import dataclasses
@@ -25,17 +26,17 @@ from tpsrl.world.sight import in_sight, surface_points
 
 Boxes = tuple[np.ndarray, np.ndarray, np.ndarray]  # centres, rotations, half extents
 
-VIEW_M = 1.0  # from the base's centre to the nearest box, over the floor
-_EVERY = 2  # cells of the free floor, of which one is looked at: 5 cm
-_BESIDE_M = 1.1  # the eye is at most so far from a thing that is seen from a viewpoint
+VIEW_M = 1.0  # largest horizontal distance of a viewpoint from the nearest box
+_EVERY = 2  # every second cell of the free floor is a candidate: 5 cm
+_BESIDE_M = 1.1  # upper bound of the distance between an instance and the camera at a viewpoint
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Instance:
-    """One thing of a category: its boxes, points on them, and what may hide it.
+    """Instance of a category: its boxes, points on them, and the boxes that may occlude it.
 
     `boxes` and `others` are centres (b, 3), rotations (b, 3, 3) and half extents (b, 3) in the
-    world; `viewpoints` (k, 2) are on the free floor, perhaps none.
+    world frame. `viewpoints` (k, 2) are on the free floor and may be empty.
     """
 
     body: str
@@ -46,25 +47,25 @@ class Instance:
 
     @property
     def centre(self) -> tuple[float, float, float]:
-        """Of the points' bounding box, metres."""
+        """Centre of the bounding box of the points, metres."""
         x, y, z = (self.points.min(axis=0) + self.points.max(axis=0)) / 2
         return float(x), float(y), float(z)
 
     def away(self, points: np.ndarray) -> np.ndarray:
-        """Metres (n,) over the floor from points (n, 2 or 3) to the nearest box, 0 under it."""
+        """Returns horizontal distances (n,) from points (n, 2 or 3) to the nearest box, metres."""
         return away(self.boxes, points)
 
     def sees(
         self, base: np.ndarray, turning: bool = False, range_m: float = math.inf
     ) -> np.ndarray:
-        """Whether it is in sight (n,) bool from base poses (n, 3); see `sight.in_sight`."""
+        """Returns whether the instance is in sight (n,) bool; arguments as in `sight.in_sight`."""
         return in_sight(base, self.points, self.others, turning, range_m)
 
 
 def away(boxes: Boxes, points: np.ndarray) -> np.ndarray:
-    """Metres (n,) over the floor from points (n, 2 or 3) to the nearest of some boxes' outlines.
+    """Returns horizontal distances (n,) from points (n, 2 or 3) to the nearest box, metres.
 
-    A box that is not upright counts as the upright one around it.
+    The distance is 0 within the outline of a box. A tilted box counts as the upright box around it.
     """
     nearest = np.full(len(points), np.inf)
     for centre, rotation, half in zip(*boxes, strict=True):
@@ -76,13 +77,13 @@ def away(boxes: Boxes, points: np.ndarray) -> np.ndarray:
     return nearest
 
 
-# A training has 63 apartments with 11 to 15 categories each, an instance has some 100 kB.
+# Training uses 63 apartments with 11 to 15 categories each; an instance takes about 100 kB.
 @functools.lru_cache(maxsize=1024)
 def instances(layout: str, category: str, joints: Joints = CLOSED) -> tuple[Instance, ...]:
-    """The instances in "SET/NAME" that have viewpoints, doors and drawers at `joints`.
+    """Returns the instances with viewpoints in layout "SET/NAME", doors and drawers at `joints`.
 
     Raises:
-        UserError: there is no such category; names the nearest.
+        UserError: the category is unknown; the message names the nearest one.
     """
     check_category(category)
     _, chosen = resolve(layout)
@@ -95,27 +96,28 @@ def instances(layout: str, category: str, joints: Joints = CLOSED) -> tuple[Inst
 
 
 def present(layout: str) -> tuple[str, ...]:
-    """The categories that an apartment has in view of its free floor."""
+    """Returns the categories with viewpoints in an apartment."""
     return tuple(name for name in CATEGORIES if instances(layout, name))
 
 
 def viewpoints(layout: str, category: str, joints: Joints = CLOSED) -> np.ndarray:
-    """Where any instance of a category can be seen from, (k, 2)."""
+    """Returns the viewpoints (k, 2) of all instances of a category."""
     found = [instance.viewpoints for instance in instances(layout, category, joints)]
     return np.concatenate(found) if found else np.empty((0, 2))
 
 
 @functools.lru_cache(maxsize=128)
 def category_field(layout: str, category: str, joints: Joints = CLOSED) -> DistanceField:
-    """Geodesic distances to the nearest viewpoint of any instance of a category.
+    """Computes geodesic distances to the nearest viewpoint of any instance of a category; cached.
 
     Raises:
-        UserError: the apartment has none in view of its free floor; names the nearest.
+        UserError: the apartment has no viewpoint of the category; the message names the nearest
+            category that has one.
     """
     return _packed_field(layout, category, joints).unpack()
 
 
-# As many as apartments of a training have categories.
+# Enough for all categories of all apartments of training.
 @functools.lru_cache(maxsize=4096)
 def _packed_field(layout: str, category: str, joints: Joints) -> PackedField:
     roots = viewpoints(layout, category, joints)
@@ -126,7 +128,7 @@ def _packed_field(layout: str, category: str, joints: Joints) -> PackedField:
 
 
 def _instance(layout: str, body: str, parts: tuple[str, ...] | None, joints: Joints) -> Instance:
-    """A body of a layout, or some of its boxes."""
+    """Builds the instance for a body of a layout, or for its boxes named in `parts`."""
     layout_set, _ = resolve(layout)
     obstacles = layout_obstacles(layout, joints)
     names = {body, *(link.name for link in layout_set.bodies[body].links)}
@@ -151,7 +153,7 @@ def _rows(boxes: Boxes, rows: np.ndarray) -> Boxes:
 
 
 def _near_floor(layout: str, boxes: Boxes, joints: Joints) -> np.ndarray:
-    """Points (k, 2) of the free floor within `VIEW_M` of boxes, 5 cm apart."""
+    """Returns points (k, 2) of the free floor within `VIEW_M` of boxes, 5 cm apart."""
     floor = free_floor(layout, joints)
     iy, ix = (_EVERY * at for at in np.nonzero(floor.free[::_EVERY, ::_EVERY]))
     spots = np.stack([ix + 0.5, iy + 0.5], axis=1) * floor.cell_m + floor.origin
@@ -159,7 +161,7 @@ def _near_floor(layout: str, boxes: Boxes, joints: Joints) -> np.ndarray:
 
 
 def _beside(points: np.ndarray, boxes: Boxes) -> np.ndarray:
-    """Which boxes (b,) bool may be between points (p, 3) and a viewpoint of theirs."""
+    """Returns which boxes (b,) bool may be between points (p, 3) and one of their viewpoints."""
     centre, _, half = boxes
     low, high = points.min(axis=0)[:2] - _BESIDE_M, points.max(axis=0)[:2] + _BESIDE_M
     reach = np.linalg.norm(half, axis=1)[:, None]

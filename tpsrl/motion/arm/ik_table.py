@@ -1,14 +1,14 @@
-"""Postures of the arm for cup poses, by a table that fills itself as it is asked.
+"""Table of arm postures for cup poses, filled on demand.
 
-Turning the shoulder turns the whole arm about one upright axis, so what the other joints have to do
-depends only on how far from that axis the cup is to be, how high, and how it points relative to
-the line from the axis: four numbers. For each cell of a grid over them the table keeps the
-branches that inverse kinematics finds from a set of seeds (elbow up, out to either side, ...).
-A look-up says in nanoseconds about how far the arm has to move for a cup pose, and gives the seeds
-from which the exact posture is found in a few iterations.
+The shoulder pan turns the whole arm about a vertical axis. The other joints therefore depend on
+only four numbers: the cup's distance from that axis, its height, and two angles of its direction,
+one of them relative to the line from the axis. For each cell of a grid over these four numbers the
+table stores the branches that inverse kinematics finds from a set of seeds (elbow up, out to either
+side, ...). A look-up takes nanoseconds. It gives an estimate of the arm's motion to a cup pose, and
+seeds from which the exact posture is found in a few iterations.
 
-A cell is filled when it is first asked for, always in the same way, so what a look-up gives does
-not depend on what was asked before.
+A cell is filled at its first look-up, by a deterministic procedure, so that results do not depend
+on earlier look-ups.
 """
 
 import dataclasses
@@ -25,13 +25,14 @@ from tpsrl.world.reach import CUP_AXIS, NO_OFFSET, SEEDS, SHOULDER, too_far
 MOST_BRANCHES = 6
 _STEP_M = 0.05
 _STEP_PITCH, _STEP_TURN = math.radians(15.0), 0.25
-# Metres from the shoulder's axis, height (m), pitch below the horizontal, turn off the line (rad).
+# First values of: distance from the shoulder's axis (m), height (m), pitch below the horizontal
+# (rad), yaw relative to the line from the axis (rad).
 _FIRST = np.array([0.20, 0.05, -math.radians(15.0), -1.25])
 _STEPS = np.array([_STEP_M, _STEP_M, _STEP_PITCH, _STEP_TURN])
 _SHAPE = (20, 32, 8, 11)
-_SAME_RAD = 0.25  # branches that differ by less are one
-_ALONG = 0.995  # cosine with which a direction counts as the cup's own axis
-_ALIKE_RAD = 0.4  # from one cell to the next a posture may change by so much
+_SAME_RAD = 0.25  # branches that differ by less count as one
+_ALONG = 0.995  # cosine beyond which a direction counts as parallel to the cup's axis
+_ALIKE_RAD = 0.4  # largest change of a posture between neighbouring cells
 _SEED_POSTURES = np.vstack([SEEDS, SEEDS[1:3] * np.array([1, 1, -1, 1, -1, 1, 1])])
 _NEAR = SEEDS[0].copy()
 _NEAR[0] = 0.0
@@ -39,20 +40,20 @@ _NEAR[0] = 0.0
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PostureTable:
-    """The cells: how many branches each has (-1: not yet filled), and their postures."""
+    """Cells of the table: number of branches (-1 if not yet filled), and their postures."""
 
     count: np.ndarray  # (cells,) int8
     postures: np.ndarray  # (cells, MOST_BRANCHES, 7) float32, the last joint 0
-    upward: np.ndarray  # (cells, MOST_BRANCHES) float32, angle of up about the cup's axis
+    upward: np.ndarray  # (cells, MOST_BRANCHES) float32, angle of world up about the cup's axis
 
     def arguments(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The fields, in the order that the compiled functions take them."""
+        """Returns the fields in the argument order of the compiled functions."""
         return self.count, self.postures, self.upward
 
 
 @functools.cache
 def table() -> PostureTable:
-    """The table of this process."""
+    """Returns the table of this process."""
     cells = math.prod(_SHAPE)
     return PostureTable(
         np.full(cells, -1, dtype=np.int8),
@@ -66,7 +67,7 @@ _ALONE = ArmChecker(ARM_SPHERES, NO_BODIES).arguments()
 
 @njit(cache=True)
 def _cell(point: np.ndarray, axis: np.ndarray) -> tuple[int, float]:
-    """The cell of a cup pose in the base frame (-1: outside the table), and its shoulder pan."""
+    """Returns the cell of a cup pose in the base frame (-1 if outside), and its shoulder pan."""
     dx, dy = point[0] - SHOULDER[0], point[1] - SHOULDER[1]
     pan = math.atan2(dy, dx)
     level = math.hypot(axis[0], axis[1])
@@ -102,7 +103,7 @@ def _fill(cell: int, count: np.ndarray, postures: np.ndarray, upward: np.ndarray
             if not ok:
                 continue
             wrapped(q, _NEAR)
-            q[6] = 0.0  # the cup is round; what is held turns with it, which the caller sees to
+            q[6] = 0.0  # the cup is round; the caller sets the roll of a held object
             new = True
             for b in range(found):
                 if np.max(np.abs(postures[cell, b] - q)) < _SAME_RAD:
@@ -131,22 +132,22 @@ def branches(
     cost: np.ndarray,
     found: np.ndarray,
 ) -> int:
-    """Writes about which postures reach a cup pose, and how far they are.
+    """Writes approximate postures for a cup pose, and their distances from a posture.
 
     Args:
-        point: (3,) of the cup's tip, base frame.
+        point: (3,) tip of the cup, base frame.
         axis: (3,) unit vector out of the cup, base frame.
-        near: (7,) the posture from which the arm comes.
-        up_angle: about the cup's axis, from its y to its z, where what points up in the end is
-            (rad); NaN where that does not matter.
-        count: of the table.
-        postures: of the table.
-        upward: of the table.
-        cost: (MOST_BRANCHES,) receives the greatest difference of a joint (rad).
+        near: (7,) posture from which the arm comes.
+        up_angle: angle about the cup's axis, from its y to its z, of the direction that is to
+            point up (rad); NaN if any roll will do.
+        count: field of the table.
+        postures: field of the table.
+        upward: field of the table.
+        cost: (MOST_BRANCHES,) receives the greatest joint differences to `near` (rad).
         found: (MOST_BRANCHES, 7) receives the postures.
 
     Returns:
-        How many there are.
+        The number of postures.
     """
     cell, pan = _cell(point, axis)
     if cell < 0:
@@ -181,9 +182,10 @@ def estimates(
     postures: np.ndarray,
     upward: np.ndarray,
 ) -> np.ndarray:
-    """About how far (n,), in rad of the slowest joint, cup poses are; inf for out of reach.
+    """Estimates distances (n,) from a posture to cup poses, rad of the slowest joint.
 
-    `points` and `axes` (n, 3), `up_angles` (n,) as in `branches`.
+    `points` and `axes` (n, 3) and `up_angles` (n,) are as in `branches`. The distance is inf for a
+    pose out of reach.
     """
     out = np.full(points.shape[0], np.inf)
     cost, found = np.empty(MOST_BRANCHES), np.empty((MOST_BRANCHES, 7))
@@ -198,7 +200,7 @@ def estimates(
 
 @njit(cache=True)
 def up_angle_of(up_cup: np.ndarray) -> float:
-    """The angle about the cup's axis of its direction `up_cup` (3,), NaN if along the axis."""
+    """Returns the angle about the cup's axis of a direction (3,), NaN if parallel to the axis."""
     if abs(up_cup[0]) > _ALONG:
         return np.nan
     return math.atan2(up_cup[2], up_cup[1])
@@ -206,7 +208,7 @@ def up_angle_of(up_cup: np.ndarray) -> float:
 
 @njit(cache=True)
 def rolled(q: np.ndarray, up_cup: np.ndarray, up_base: np.ndarray) -> float:
-    """The last joint with which the cup's direction `up_cup` points most nearly to `up_base`."""
+    """Returns the position of the last joint that best aligns `up_cup` with `up_base`, rad."""
     straight = q.copy()
     straight[6] = 0.0
     _, turn = cup_pose(straight)
@@ -236,22 +238,32 @@ def reach_and_touch(
     postures: np.ndarray,
     upward: np.ndarray,
 ) -> tuple[float, np.ndarray, np.ndarray]:
-    """The quickest free postures for a cup pose and for the one from which it is come to.
+    """Finds the quickest collision-free postures for a touch and for the ready pose before it.
 
     Args:
-        tip: (3,) about where the cup's tip is at the ready pose, base frame.
-        axis: (3,) about where the cup points there.
-        point: (3,) as `tpsrl.world.kinematics.inverse` takes it, at the touch; so `axis_cup`,
-            `axis_base`, `offset`.
-        shift: (3,) from the touch to the ready pose.
-        near: (7,) where the arm comes from.
-        apart: arguments of the checker for the ready pose, which keeps `margin` (m).
-        contact: the same for the touch, of which obstacle `target` may be touched.
-        most: the farthest that the ready posture may be (rad).
-        stretch: the farthest that the two may be from each other (rad).
+        tip: (3,) approximate tip of the cup at the ready pose, base frame.
+        axis: (3,) approximate direction of the cup at the ready pose, base frame.
+        point: (3,) target of `tpsrl.world.kinematics.inverse` at the touch; `axis_cup`,
+            `axis_base` and `offset` are its arguments too.
+        axis_cup: (3,) see `point`.
+        axis_base: (3,) see `point`.
+        offset: (3,) see `point`.
+        shift: (3,) displacement from the touch to the ready pose.
+        near: (7,) posture from which the arm comes.
+        apart: arguments of the collision checker at the ready pose.
+        margin: required clearance at the ready pose, metres.
+        contact: arguments of the collision checker at the touch.
+        target: obstacle that may be touched, -1 for none.
+        touch_margin: required clearance at the touch, metres.
+        most: largest distance of the ready posture from `near`, rad.
+        stretch: largest distance between the two postures, rad.
+        count: field of the table.
+        postures: field of the table.
+        upward: field of the table.
 
     Returns:
-        How far the ready posture is from `near` (rad, inf: there is none), it, and the other one.
+        Distance of the ready posture from `near` (rad, inf if none was found), the ready posture,
+        and the posture of the touch.
     """
     cost, found = np.empty(MOST_BRANCHES), np.empty((MOST_BRANCHES, 7))
     up_angle = up_angle_of(axis_cup)
@@ -262,7 +274,7 @@ def reach_and_touch(
         for i in range(number):
             if cost[i] < np.inf and (b < 0 or cost[i] < cost[b]):
                 b = i
-        # What the table says is good to some tenths of a radian.
+        # The table is accurate to some tenths of a radian.
         if b < 0 or cost[b] > min(most, best) + _ALIKE_RAD:
             return best, ready, there
         seed = found[b].copy()

@@ -1,4 +1,4 @@
-"""Postures with the cup near its resting point, from which a robot can see and drive."""
+"""Resting postures: the cup is near the rest point, and the robot can see and drive."""
 
 import dataclasses
 import functools
@@ -22,33 +22,33 @@ from tpsrl.world.footprint import posed_spheres
 from tpsrl.world.kinematics import LOWER, UPPER, cup_pose, inverse, wrapped
 from tpsrl.world.reach import CUP_AXIS, NO_OFFSET
 
-_WITHIN_M = 0.125  # the skills ask for 0.15 m
+_WITHIN_M = 0.125  # largest distance of the cup from the rest point; the skills require 0.15 m
 _SAMPLES = 4000
 _AROUND_RAD = 0.5
-_USELESS_RAD = 0.9  # postures that are so far from all that is asked for are left out
-_SELF_M = 0.01  # of the arm from head, neck and torso
-_WIDEST_M = 0.85  # from the base's axis, or doorways become narrow
+_USELESS_RAD = 0.9  # postures with a greater `reach_cost` are left out
+_SELF_M = 0.01  # clearance of the arm from head, neck and torso
+_WIDEST_M = 0.85  # largest reach from the base's axis; more would not fit through doorways
 _PIXELS = 16
-_NEAR_M = 0.45  # what is nearer than this hides what is behind it
-MOST_VIEW = 0.38  # share of the picture that arm and held object may take at rest
+_NEAR_M = 0.45  # only nearer parts of the arm count as blocking the view
+MOST_VIEW = 0.38  # share of the picture that arm and held object may cover at rest
 _ARM_VIEW = 0.2
-HIDDEN_VIEW, _WAY_LOOKS = 0.38, 8  # much less than half: what stands about hides more
-# Where skills take and put things: a little above chairs and sofa, television stand, sink, tables,
-# counters.
+HIDDEN_VIEW, _WAY_LOOKS = 0.38, 8  # much less than half, since other objects hide more
+# Heights at which skills grasp and place: slightly above chairs and sofa, television stand, sink,
+# tables, counters.
 _HEIGHTS_M = (0.54, 0.76, 0.85, 0.9, 1.0, 1.08)
 _PITCHES, _TURNS = np.radians([90.0, 75.0, 60.0, 45.0]), (0.0, 0.4, -0.4)
 _QUICK = [0, 4, 9]
 _HOPELESS_RAD = 2.0
-RESET_RAD = 45 * ARM_DELTA_RAD  # a plan gives the reset of the arm 50 steps
-_SPREAD = 6  # of the postures that it can come to, so many are tried
-_MOST = 12  # postures of which it is found out whether they are free
+RESET_RAD = 45 * ARM_DELTA_RAD  # a plan allows 50 control steps for the reset of the arm
+_SPREAD = 6  # number of postures that `postures_about` returns
+_MOST = 12  # most postures of each group that `rest_postures` returns
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Resting:
-    """Postures at rest (n, 7), `REST` among them: the cup is near its point, the view is free.
+    """Resting postures (n, 7), including `REST`: the cup is near the rest point, the view is free.
 
-    `far` (n,) is how far from each one the cup poses are that skills ask for, see `reach_cost`.
+    `far` (n,) is the `reach_cost` of each posture.
     """
 
     postures: np.ndarray
@@ -57,13 +57,13 @@ class Resting:
 
 @functools.cache
 def resting_postures() -> Resting:
-    """The postures at rest of this process, always the same ones."""
+    """Samples the resting postures; deterministic and cached."""
     rng = np.random.default_rng(0)
     alone = ArmChecker(ARM_SPHERES, NO_BODIES)
     found = [REST]
     low, high = np.maximum(LOWER, -2.6), np.minimum(UPPER, 2.6)
     for number in range(_SAMPLES):
-        # Every other one near those that are known, so that there is something near whatever comes.
+        # Every other sample is near a known posture, so that each has close neighbours.
         near = found[number % len(found)] + rng.uniform(-_AROUND_RAD, _AROUND_RAD, 7)
         seed = np.clip(near, LOWER, UPPER) if number % 2 else rng.uniform(low, high)
         away = rng.normal(size=3)
@@ -71,7 +71,7 @@ def resting_postures() -> Resting:
         ok, q = inverse(seed, point, CUP_AXIS, CUP_AXIS, seed, NO_OFFSET, 40, 0.0)
         if not ok or np.linalg.norm(cup_pose(q)[0] - REST_EE) > _WITHIN_M:
             continue
-        q[6] = 0.0  # turning the cup about its axis changes nothing
+        q[6] = 0.0  # the roll of the cup is irrelevant
         centre, radius = posed_spheres(q)
         wide = float((np.hypot(centre[:, 0], centre[:, 1]) + radius).max())
         if wide > _WIDEST_M or not alone.free(q, _SELF_M) or blocked_view(q) > _ARM_VIEW:
@@ -82,10 +82,10 @@ def resting_postures() -> Resting:
 
 
 def reach_cost(q: np.ndarray) -> float:
-    """How far (rad, the slowest joint) the arm has to move from a posture (7,) to be of use.
+    """Returns the typical motion of the arm from a posture (7,) to useful cup poses.
 
-    The mean over heights of furniture of what the quickest cup poses there take; the very quickest
-    will often be in the way of something.
+    The motion is in rad of the slowest joint. The result is the mean over heights of furniture and
+    several of the quickest cup poses at each height, since the quickest itself is often blocked.
     """
     points, axes = _useful_poses()
     any_roll = np.full(len(points), np.nan)
@@ -96,7 +96,7 @@ def reach_cost(q: np.ndarray) -> float:
 
 @functools.cache
 def _useful_poses() -> tuple[np.ndarray, np.ndarray]:
-    """Points (n, 3) and directions (n, 3) of the cup before the base, height after height."""
+    """Returns points (n, 3) and directions (n, 3) of the cup in front of the base, by height."""
     grid = itertools.product(_HEIGHTS_M, np.arange(0.5, 1.0, 0.05), _PITCHES, _TURNS)
     rows = np.array(list(grid))
     height, out, pitch, turn = rows.T
@@ -106,11 +106,11 @@ def _useful_poses() -> tuple[np.ndarray, np.ndarray]:
 
 
 def blocked_view(q: np.ndarray, spheres: Spheres = ARM_SPHERES) -> float:
-    """The share of the head camera's picture that arm and held object fill from nearby.
+    """Returns the share of the head camera's picture that nearby arm and held object cover.
 
     Args:
         q: (7,) posture.
-        spheres: of arm and held object.
+        spheres: spheres of arm and held object.
     """
     centre, radius = posed_spheres(q, spheres)
     return float(_covered(centre - _EYE, radius, _RAYS))
@@ -136,7 +136,7 @@ def _covered(centre: np.ndarray, radius: np.ndarray, rays: np.ndarray) -> float:
 
 
 def _rays() -> np.ndarray:
-    """Unit directions (n, 3) of the head camera's pixels, base frame."""
+    """Returns unit directions (n, 3) of the head camera's pixels, base frame."""
     ahead = np.subtract(HEAD_CAMERA_TARGET, HEAD_CAMERA_POS)
     ahead /= np.linalg.norm(ahead)
     left = np.array([0.0, 1.0, 0.0])
@@ -154,7 +154,7 @@ _RAYS = _rays()
 
 @njit(cache=True)
 def _nearest(postures: np.ndarray, arm: np.ndarray, out: np.ndarray) -> np.ndarray:
-    """Writes the postures (n, 7) with their rolls turned towards `arm`; how far each is (n,)."""
+    """Writes postures (n, 7) with rolls turned towards `arm`; returns distances (n,), rad."""
     far = np.zeros(postures.shape[0])
     for i in range(postures.shape[0]):
         out[i] = postures[i]
@@ -173,18 +173,19 @@ def rest_postures(
     weight: float,
     most: float = math.inf,
 ) -> list[np.ndarray]:
-    """Resting postures (7,) that are free at a base pose, the best first: soon taken, and of use.
+    """Returns resting postures (7,) that are free at a base pose, in order of cost.
 
-    Those that leave the camera free come before the others. What is held is kept as upright as
-    turning the wrist can.
+    The cost is the motion to the posture plus `weight` times the motion from the posture to the
+    next one. Postures that leave the camera's view free come before the others. A held object is
+    kept as upright as the wrist roll allows.
 
     Args:
-        scene: where the arm is now.
-        checker: of the base pose.
-        margin: that a posture keeps, m.
-        later: (7,) what the arm will be asked for next, None: anything.
-        weight: what the way from the posture to that counts beside the way to the posture.
-        most: rad of the slowest joint, how far the postures may be.
+        scene: scene with the current posture of the arm.
+        checker: collision checker at the base pose.
+        margin: required clearance, metres.
+        later: (7,) next posture of the arm; None uses `reach_cost`.
+        weight: weight of the motion from the resting posture to the next one.
+        most: largest distance from the current posture, rad of the slowest joint.
     """
     known = resting_postures()
     turned = np.empty_like(known.postures)
@@ -207,9 +208,10 @@ def rest_postures(
 
 
 def postures_about(scene: Scene, checker: ArmChecker, margin: float) -> list[np.ndarray]:
-    """Resting postures (7,), free at a base pose, that a reset of the arm can come to.
+    """Returns resting postures (7,), free at a base pose, within reach of a reset of the arm.
 
-    A few that are as different from each other and from where the arm is now as they can be.
+    The result is a small set of postures that differ as much as possible from each other and from
+    the current posture.
     """
     known = resting_postures()
     turned = np.empty_like(known.postures)
@@ -228,12 +230,12 @@ def postures_about(scene: Scene, checker: ArmChecker, margin: float) -> list[np.
 
 
 def _sees(scene: Scene, q: np.ndarray) -> bool:
-    """Whether what is held leaves the camera's view free."""
+    """Returns whether a held object leaves the camera's view free."""
     return scene.held is None or blocked_view(q, scene.spheres) <= MOST_VIEW
 
 
 def hidden_share(scene: Scene, way: np.ndarray) -> float:
-    """The share of an arm way (k, 7) on which arm and held object hide half of the picture."""
+    """Returns the share of an arm path (k, 7) that hides more than `HIDDEN_VIEW` of the picture."""
     along = np.concatenate([[0.0], np.cumsum(np.abs(np.diff(way, axis=0)).max(axis=1))])
     at = np.linspace(0.0, along[-1], _WAY_LOOKS)
     places = np.column_stack([np.interp(at, along, way[:, k]) for k in range(7)])
@@ -241,11 +243,13 @@ def hidden_share(scene: Scene, way: np.ndarray) -> float:
 
 
 def _kept_upright(scene: Scene, q: np.ndarray) -> np.ndarray:
-    """A posture (7,) with what is held as upright as the wrist can turn it on the way there."""
+    """Rolls the wrist of a posture (7,) to keep the held object as upright as possible.
+
+    The roll is limited to the time that the other joints take.
+    """
     if scene.held is None:
         return q
     up = _upright(scene.held, scene.rotation[scene.held.index])
-    # Turning the wrist takes no time beside the other joints' way.
     least = float(np.abs(q - scene.arm)[:6].max())
     turn = (rolled(q, up, _UP) - q[6] + math.pi) % (2 * math.pi) - math.pi
     upright = q.copy()
@@ -254,7 +258,7 @@ def _kept_upright(scene: Scene, q: np.ndarray) -> np.ndarray:
 
 
 def _upright(held: Held, rotation: np.ndarray) -> np.ndarray:
-    """The direction (3,) of the cup's frame that is up now, as far as the object's sides go."""
+    """Returns the axis (3,) of a held object that is most nearly up now, in the cup's frame."""
     axis = int(np.argmax(np.abs(rotation[2])))
     up: np.ndarray = held.rotation[:, axis] * (1.0 if rotation[2, axis] >= 0 else -1.0)
     return up

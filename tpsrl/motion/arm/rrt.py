@@ -1,8 +1,8 @@
-"""Arm paths: straight in joint space when that is free, else RRT-Connect, then short-cut.
+"""Arm paths: straight in joint space if free, otherwise by RRT-Connect with shortcutting.
 
 Kuffner and LaValle, "RRT-Connect: an efficient approach to single-query path planning", ICRA
-2000. Distances are greatest joint differences, because all joints move at the same greatest
-speed, so a path's length divided by 0.0125 rad is its duration in control steps.
+2000. Distances are greatest joint differences. All joints have the same maximum speed, so that a
+path's length divided by 0.0125 rad is its duration in control steps.
 """
 
 import numpy as np
@@ -13,24 +13,25 @@ from tpsrl.world.collision import ArmChecker, clearance
 from tpsrl.world.kinematics import LOWER, UPPER
 
 _EDGE_RAD = 0.06  # spacing of checks along an edge
-_REACH_RAD = 0.5  # greatest extension of a tree
+_REACH_RAD = 0.5  # longest edge of a tree
 _MAX_NODES = 800
 _TRIES = 1200
 _SHORTCUTS = 150
 _GOOD_ENOUGH = 1.15
 MARGINS_M = (0.02, 0.008, 0.0)
 _SAVING_STEPS = 10
-_HEAD_SHARE = 0.15  # of a way, in which it must have become free
-_ATTEMPTS = 3  # paths from different seeds, of which the quickest is taken
+_HEAD_SHARE = 0.15  # share of an edge after which the margin is required
+_ATTEMPTS = 3  # number of paths from different seeds, of which the quickest is used
 
 
 def plan_path(
     checker: ArmChecker, start: np.ndarray, goal: np.ndarray, margin: float, seed: int = 0
 ) -> np.ndarray | None:
-    """Way-points (k, 7) from start (7,) to goal (7,) that keep `margin` metres, or None.
+    """Returns waypoints (k, 7) from start (7,) to goal (7,) with a clearance of `margin`, or None.
 
-    A start that is nearer to something than `margin` may leave it: only what follows is checked
-    (the first edge is excused as far as it does not come nearer still).
+    `margin` is in metres. A start with less clearance is allowed: the path then begins with an edge
+    to a nearby posture that has the margin, along which the clearance does not fall noticeably
+    below that of the start.
     """
     scene = checker.arguments()
     if not checker.free(goal, margin):
@@ -63,10 +64,10 @@ def plan_path(
 def widest_path(
     checker: ArmChecker, start: np.ndarray, goal: np.ndarray
 ) -> tuple[np.ndarray, float] | None:
-    """A free path (k, 7) between postures (7,) and the margin (m) that it keeps, or None.
+    """Returns a free path (k, 7) between postures (7,) and its margin (m), or None.
 
-    The widest margin for which there is a path, unless a narrower one saves much time. A start
-    that touches something, as after a grasp, need not become freer than it is.
+    The margin is the widest with a path, unless a narrower one saves more than `_SAVING_STEPS`. For
+    a start in contact, as after a grasp, the clearance of the start suffices as the last resort.
     """
     direct = duration(np.stack([start, goal]))
     touching = min(checker.clearance(start), 0.0) - 0.004
@@ -83,12 +84,12 @@ def widest_path(
 
 
 def duration(path: np.ndarray) -> float:
-    """Control steps that a path (k, 7) takes at full joint speed."""
+    """Returns the control steps of a path (k, 7) at full joint speed."""
     return float(np.abs(np.diff(path, axis=0)).max(axis=1).sum() / ARM_DELTA_RAD)
 
 
 def _escape(checker: ArmChecker, start: np.ndarray, margin: float) -> np.ndarray | None:
-    """Way-points (k, 7) from start to the nearest posture found that keeps the margin."""
+    """Returns waypoints (k, 7) from `start` to a nearby posture with the margin, or None."""
     now = checker.clearance(start)
     if now >= margin:
         return start[None]
@@ -98,7 +99,7 @@ def _escape(checker: ArmChecker, start: np.ndarray, margin: float) -> np.ndarray
         for _ in range(80):
             q = np.clip(start + rng.uniform(-reach, reach, 7), LOWER, UPPER)
             value = checker.clearance(q)
-            # On the way it may not come nearer than it is already.
+            # The clearance must not decrease on the way.
             if value >= best and checker.clearance((start + q) / 2) >= now - 0.003:
                 best, chosen = value, q
         if chosen is not None:
@@ -107,9 +108,10 @@ def _escape(checker: ArmChecker, start: np.ndarray, margin: float) -> np.ndarray
 
 
 def edge_free(checker: ArmChecker, a: np.ndarray, b: np.ndarray, margin: float) -> bool:
-    """Whether the straight joint motion between postures (7,) keeps `margin` metres, its ends too.
+    """Returns whether the straight joint motion between postures (7,) keeps `margin` metres.
 
-    A start that is nearer to something than that need not become freer at once.
+    The end is included. If the start has less clearance, the margin is required only after
+    `_HEAD_SHARE` of the motion.
     """
     if not checker.free(b, margin):
         return False
@@ -122,10 +124,10 @@ def edge_free(checker: ArmChecker, a: np.ndarray, b: np.ndarray, margin: float) 
 
 @njit(cache=True)
 def _edge_free(a: np.ndarray, b: np.ndarray, scene: tuple, target: int, margin: float) -> bool:
-    """Whether the straight joint motion from a (checked already) to b keeps `margin`."""
+    """Returns whether the straight joint motion from a (already checked) to b keeps `margin`."""
     span = np.max(np.abs(b - a))
     count = max(1, int(np.ceil(span / _EDGE_RAD)))
-    for i in range(count, 0, -1):  # the far end first: it is the likeliest to collide
+    for i in range(count, 0, -1):  # from the far end, where a collision is most likely
         q = a + (b - a) * (i / count)
         if clearance(q, *scene, target, margin) < margin:
             return False
@@ -154,7 +156,7 @@ def _extend(
     target: int,
     margin: float,
 ) -> int:
-    """Grows a tree one edge towards q; 0 trapped, 1 advanced, 2 reached. The node is the last."""
+    """Grows a tree by one edge towards q, as its last node; 0 trapped, 1 advanced, 2 reached."""
     at = _nearest(tree, count, q)
     span = np.max(np.abs(q - tree[at]))
     new = tree[at] + (q - tree[at]) * min(1.0, _REACH_RAD / max(span, 1e-9))
@@ -176,7 +178,7 @@ def _rrt_connect(
     high: np.ndarray,
     seed: int,
 ) -> np.ndarray:
-    """A free path (k, 7) from start to goal, or (0, 7)."""
+    """Returns a free path (k, 7) from start to goal, (0, 7) if none is found."""
     np.random.seed(seed)
     trees = np.empty((2, _MAX_NODES, 7))
     parents = np.full((2, _MAX_NODES), -1)
@@ -207,7 +209,7 @@ def _rrt_connect(
 
 @njit(cache=True)
 def _join(trees: np.ndarray, parents: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """The path through the last node of both trees, which is the same posture."""
+    """Returns the path through the last nodes of both trees, which are the same posture."""
     path = np.empty((counts[0] + counts[1], 7))
     length = 0
     at = counts[0] - 1
@@ -226,7 +228,7 @@ def _join(trees: np.ndarray, parents: np.ndarray, counts: np.ndarray) -> np.ndar
 
 @njit(cache=True)
 def _shortcut(path: np.ndarray, scene: tuple, target: int, margin: float, seed: int) -> np.ndarray:
-    """Replaces stretches between random points of the path by straight ones that are free."""
+    """Replaces sections between random points of a path by free straight edges."""
     np.random.seed(seed + 1)
     for _ in range(_SHORTCUTS):
         n = path.shape[0]

@@ -1,8 +1,8 @@
-"""Rounds the corners of a drive: the base goes on while it turns, where there is room for that.
+"""Rounding of the corners of a drive, so that the base keeps moving while it turns.
 
-A step turns 4.8 degrees at most and drives 0.083 m, so that on an arc of 1 m radius neither waits
-for the other. Ways are compared by driving them in a forecast (`.path_following`), and taken only
-if all of that is free.
+A control step turns at most 4.8 degrees and drives at most 0.083 m, so that both speeds are fully
+used on an arc of 1 m radius. Alternatives are compared by a forecast (`.path_following`) and used
+only if all forecast poses are free.
 """
 
 import math
@@ -17,10 +17,10 @@ from tpsrl.world.footprint import pose_margin
 
 _RADII_M = np.array([1.2, 0.8, 0.5, 0.3, 0.15])
 _TANGENTS_M = np.array([1.2, 0.8, 0.5, 0.3, 0.15])  # of the arcs at the start and at the end
-_WIDEST_RAD = 2.7  # corners that are sharper are turned on the spot
+_WIDEST_RAD = 2.7  # at sharper corners the base turns on the spot
 _MOST_RADIUS_M = 1.2
-# Kinds of changes, and how many there are: without or turned round; an arc into the last heading;
-# one out of the first; and one at a corner, which it cuts or goes through.
+# Kinds of changes and the number of variants of each: a corner removed or a leg reversed; an arc
+# into the last heading; an arc out of the first heading; an arc that cuts or passes a corner.
 _KINDS, _CHANGES = 4, np.array([2, len(_TANGENTS_M), len(_TANGENTS_M), 2 * len(_RADII_M)])
 _ROUNDS = 2
 _WORTH_STEPS = 0.5
@@ -31,21 +31,21 @@ _MOST_STEPS, _DOUBTFUL = 1000, 1e6
 def rounded(
     start: np.ndarray, legs: np.ndarray, goal: np.ndarray, scene: tuple, margin: float
 ) -> np.ndarray:
-    """The legs (k, 5) that are quickest among roundings of some legs (j, 5), whose last one turns.
+    """Returns quicker legs (k, 5) by local search over roundings of legs (j, 5).
 
-    One thing at a time is changed, and kept if that is quicker, until nothing is.
+    Changes are tried one at a time and kept if they save control steps, for up to `_ROUNDS` rounds.
 
     Args:
         start: base pose (3,).
-        legs: x, y, heading, direction and radius, free as they are.
+        legs: x, y, heading, direction and radius; free, and the last leg only turns.
         goal: base pose (3,).
         scene: `Footprint.arguments`.
-        margin: metres to keep.
+        margin: required clearance, metres.
     """
     own = pose_margin(start[0], start[1], start[2], *scene)
     end = pose_margin(goal[0], goal[1], goal[2], *scene)
     asked = (scene, start, own, goal, end, margin)
-    # The tracker does not keep to straight legs exactly: what they take may not be all free.
+    # The tracker deviates from straight legs, so that their forecast may not be free everywhere.
     best = min(_cost(legs, asked, np.inf), _DOUBTFUL)
     kept = legs
     for _ in range(_ROUNDS):
@@ -68,7 +68,7 @@ def rounded(
 
 @njit(cache=True)
 def _changed(start: np.ndarray, legs: np.ndarray, kind: int, i: int, change: int) -> np.ndarray:
-    """Legs with one change of a kind at leg `i`, (0, 5) if it makes none."""
+    """Returns the legs with one change of a kind at leg `i`, (0, 5) if it does not apply."""
     if kind == 0:
         return _without(start, legs, i) if change == 0 else _flipped(legs, i)
     if kind == 1:
@@ -82,7 +82,7 @@ def _changed(start: np.ndarray, legs: np.ndarray, kind: int, i: int, change: int
 
 @njit(cache=True)
 def _without(start: np.ndarray, legs: np.ndarray, i: int) -> np.ndarray:
-    """The legs without the corner where leg `i` ends, or (0, 5)."""
+    """Returns the legs without the corner at the end of leg `i`, or (0, 5)."""
     if i + 2 >= legs.shape[0]:
         return np.empty((0, 5))
     new = np.vstack((legs[:i], legs[i + 1 :]))
@@ -97,7 +97,7 @@ def _without(start: np.ndarray, legs: np.ndarray, i: int) -> np.ndarray:
 
 @njit(cache=True)
 def _flipped(legs: np.ndarray, i: int) -> np.ndarray:
-    """The legs with leg `i` driven the other way round, or (0, 5)."""
+    """Returns the legs with leg `i` driven in the other direction, or (0, 5)."""
     if legs[i, 4] > 0.0 or i + 1 >= legs.shape[0]:
         return np.empty((0, 5))
     new = legs.copy()
@@ -110,9 +110,9 @@ def _flipped(legs: np.ndarray, i: int) -> np.ndarray:
 
 @njit(cache=True)
 def _cost(legs: np.ndarray, asked: tuple, most: float) -> float:
-    """Control steps of driving along legs, more for those backwards; inf if not free or > `most`.
+    """Returns the cost of driving along legs in control steps, inf if not free or above `most`.
 
-    `asked` is as in `straightening.leg_free`.
+    Driving backwards costs more. `asked` is as in `shortcutting.leg_free`.
     """
     scene, start, own, goal, end, margin = asked
     rows = curve(start, legs)
@@ -135,7 +135,7 @@ def _cost(legs: np.ndarray, asked: tuple, most: float) -> float:
 
 @njit(cache=True)
 def _at_end(start: np.ndarray, legs: np.ndarray, tangent: float) -> np.ndarray:
-    """The legs with an arc into the last heading, which takes `tangent` (m) of it, or (0, 5)."""
+    """Returns the legs with an arc of tangent length (m) into the last heading, or (0, 5)."""
     k = legs.shape[0]
     none = np.empty((0, 5))
     if k < 2:
@@ -145,7 +145,7 @@ def _at_end(start: np.ndarray, legs: np.ndarray, tangent: float) -> np.ndarray:
     if legs[drive, 4] > 0.0:
         return none
     if drive > 0 and legs[drive - 1, 4] > 0.0 and legs[drive, 2] == final[2]:
-        drive -= 1  # it has been tried with another tangent
+        drive -= 1  # replaces an arc with another tangent
     px, py = start[0], start[1]
     if drive > 0:
         px, py = legs[drive - 1, 0], legs[drive - 1, 1]
@@ -166,7 +166,7 @@ def _bent(
     final: np.ndarray,
     tangent: float,
 ) -> np.ndarray:
-    """Legs before `drive`, from (px, py) to (x, y), by an arc to where `final` is, and its turn."""
+    """Returns the legs before `drive`, one from (px, py) to (x, y), an arc and the `final` turn."""
     none = np.empty((0, 5))
     direction = legs[drive, 3]
     dx, dy = direction * (x - px), direction * (y - py)
@@ -187,7 +187,7 @@ def _bent(
 
 @njit(cache=True)
 def _at_start(start: np.ndarray, legs: np.ndarray, tangent: float) -> np.ndarray:
-    """The legs with an arc out of the first heading, `tangent` long at the most, or (0, 5)."""
+    """Returns the legs with an arc of at most `tangent` (m) out of the first heading, or (0, 5)."""
     none = np.empty((0, 5))
     first = 0
     while first < legs.shape[0] and (
@@ -197,7 +197,7 @@ def _at_start(start: np.ndarray, legs: np.ndarray, tangent: float) -> np.ndarray
     if first == legs.shape[0]:
         return none
     if legs[first, 4] > 0.0 and abs(wrap(legs[first, 2] - start[2])) < SHORTEST_M:
-        first += 1  # it has been tried with another tangent
+        first += 1  # replaces an arc with another tangent
     direction = legs[first, 3]
     x = start[0] + direction * tangent * math.cos(start[2])
     y = start[1] + direction * tangent * math.sin(start[2])
@@ -220,7 +220,10 @@ def _at_start(start: np.ndarray, legs: np.ndarray, tangent: float) -> np.ndarray
 def _at_corner(
     start: np.ndarray, legs: np.ndarray, i: int, radius: float, outward: bool
 ) -> np.ndarray:
-    """The legs with an arc at the end of leg `i`, which may be moved outward, or (0, 5)."""
+    """Returns the legs with an arc at the end of leg `i`, (0, 5) if it does not apply.
+
+    With `outward` the corner is moved so that the arc passes through its old position.
+    """
     none = np.empty((0, 5))
     if legs[i, 4] > 0.0 or i + 2 >= legs.shape[0] or legs[i, 3] != legs[i + 1, 3]:
         return none

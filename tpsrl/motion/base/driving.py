@@ -1,7 +1,7 @@
-"""Driving: a free way between base poses, as few straight legs joined by arcs, and its forecast.
+"""Drives between base poses as few straight legs joined by arcs, and their forecast.
 
-A* finds a way (`lattice`), of which straight legs are made (`straightening`), whose corners are
-rounded (`rounding`); how they are driven is in `following`.
+A* finds a path (`lattice`), which is converted to straight legs (`shortcutting`), whose corners are
+rounded (`arc_smoothing`). `path_following` drives along the result.
 """
 
 import dataclasses
@@ -20,17 +20,17 @@ from tpsrl.world.fetch import BASE_RADIUS
 from tpsrl.world.footprint import Footprint
 
 _MARGIN_M = 0.025
-_NARROW_M = (-0.015,)  # asked for in passages; the base itself is 3 cm slimmer than its disc
-STOP_STEPS = 6.0  # what braking, turning on the spot and starting again costs on top
-_MOST_STEPS = 1000  # of a drive
+_NARROW_M = (-0.015,)  # fallback for narrow passages; the base is 3 cm slimmer than its disc
+STOP_STEPS = 6.0  # additional cost of braking, turning on the spot and starting again
+_MOST_STEPS = 1000  # control steps of a drive
 _LATTICE = Lattice()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Leg:
-    """Turn on the spot to `heading`, then drive `direction` (+1, -1) straight to (x, y).
+    """Turn on the spot to `heading`, then straight drive (`direction` +1 or -1) to (x, y).
 
-    With a radius (m) the base does not stop there: on an arc it goes over into the next leg.
+    With a radius (m) the base does not stop at (x, y) but continues on an arc into the next leg.
     """
 
     x: float
@@ -43,10 +43,10 @@ class Leg:
 def plan_drive(
     footprint: Footprint, start: np.ndarray, goal: np.ndarray, margin: float = _MARGIN_M
 ) -> list[Leg] | None:
-    """Legs from a base pose (3,) to another, or None; the last leg only turns.
+    """Plans legs from a base pose (3,) to another, or None; the last leg only turns.
 
-    Near start and goal no more is asked for than they have themselves, so a robot that stands close
-    to something can leave. Where either is in an obstacle or off the map there is no way.
+    Near start and goal the required margin is at most their own clearance, so that a robot close to
+    an obstacle can leave. There is no plan if either is inside an obstacle or off the map.
     """
     start, goal = np.asarray(start, dtype=np.float64), np.asarray(goal, dtype=np.float64)
     if not (np.isfinite(start).all() and np.isfinite(goal).all()):
@@ -70,7 +70,10 @@ def _as_legs(rows: np.ndarray) -> list[Leg]:
 
 
 def drive_metres(footprint: Footprint, start: np.ndarray) -> np.ndarray:
-    """Metres (ny, nx) from `start` (3,) to cells of 5 cm for the base's disc; inf if cut off."""
+    """Returns distances (ny, nx) in metres from `start` (3,) to cells of 5 cm for the base's disc.
+
+    The distance is inf for cells that are cut off.
+    """
     x0, y0 = footprint.origin
     return cost_to_go(footprint.disc, x0, y0, start[0], start[1], BASE_RADIUS)
 
@@ -79,9 +82,9 @@ def drive_metres(footprint: Footprint, start: np.ndarray) -> np.ndarray:
 def drive_steps(
     metres: np.ndarray, x0: float, y0: float, start: np.ndarray, x: float, y: float, yaw: float
 ) -> float:
-    """A quick estimate of the steps from `start` (3,) to a base pose; inf if cut off.
+    """Estimates the control steps from `start` (3,) to a base pose; inf if cut off.
 
-    `metres` are those of `drive_metres`, the map's origin is at (x0, y0).
+    `metres` is the result of `drive_metres`, (x0, y0) the origin of the map.
     """
     iy, ix = int((y - y0) / CELL_M), int((x - x0) / CELL_M)
     if iy < 0 or ix < 0 or iy >= metres.shape[0] or ix >= metres.shape[1]:
@@ -95,22 +98,22 @@ def drive_steps(
 
 
 def drive_field(footprint: Footprint, start: np.ndarray) -> Callable[[np.ndarray], float]:
-    """A quick estimate of the steps from `start` (3,) to any base pose; inf if cut off."""
+    """Returns a function that estimates the control steps from `start` (3,) to a base pose."""
     metres = drive_metres(footprint, start)
     x0, y0 = footprint.origin
     return lambda pose: float(drive_steps(metres, x0, y0, start, pose[0], pose[1], pose[2]))
 
 
 def drive_poses(start: np.ndarray, legs: list[Leg]) -> np.ndarray:
-    """Where a base that drives along legs is (n, 3) after each control step.
+    """Returns the base poses (n, 3) after each control step of driving along legs.
 
-    It starts at rest from a base pose (3,). That is the tracker itself, driving a base that answers
-    as the simulated one does.
+    The base starts at rest from a pose (3,). The forecast runs the tracker on a model of the
+    simulated base.
     """
     start = np.asarray(start, dtype=np.float64)
     return forecast(drive_curve(start, legs), 0, start, np.zeros(3), _MOST_STEPS)
 
 
 def drive_curve(start: np.ndarray, legs: list[Leg]) -> np.ndarray:
-    """The curve (n, 6) of legs from a base pose (3,); see `tpsrl.motion.base.path_following`."""
+    """Returns the curve (n, 6) of legs from a base pose; see `tpsrl.motion.base.path_following`."""
     return curve(np.asarray(start, dtype=np.float64), _as_rows(legs))

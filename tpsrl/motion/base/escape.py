@@ -1,4 +1,4 @@
-"""The way out for a robot that was pushed to where no drive may begin."""
+"""Escape of a robot that was pushed to a base pose from which no drive may begin."""
 
 import math
 
@@ -9,17 +9,18 @@ from tpsrl.runtime.compiled import njit
 from tpsrl.world.action import STEP_M, STEP_RAD
 from tpsrl.world.footprint import Footprint, pose_margin
 
-_FREE_M = 0.015  # as much as is worth to look for
-_BETTER_M = 0.03  # failing that
-_WORSE_M = 0.01  # that it may be nearer to something on the way
+_FREE_M = 0.015  # a pose with this margin is free enough
+_BETTER_M = 0.03  # least gain of margin of an escape
+_WORSE_M = 0.01  # largest loss of margin on the way
 _TURNS = np.array([0.0, 0.2, -0.2, 0.4, -0.4, 0.7, -0.7, 1.0, -1.0, 1.4, -1.4, 1.9, -1.9])  # rad
 _FARTHEST_M, _SPACING_M, _SPACING_RAD = 0.7, 0.05, 0.1
 
 
 def way_out(footprint: Footprint, base: np.ndarray) -> list[Leg] | None:
-    """A turn and a straight drive to the nearest free pose, on which nothing gets nearer.
+    """Returns a turn and a straight drive to the nearest free pose, without further approach.
 
-    Where there is none, to the freest one; None for a base (3,) that is free, or if none is freer.
+    If no pose is free, the drive is to the pose with the largest margin. None if the base (3,) is
+    free, or if no pose has a larger margin.
     """
     own = footprint.margin(*base)
     if own >= 0.0:
@@ -34,7 +35,7 @@ def way_out(footprint: Footprint, base: np.ndarray) -> list[Leg] | None:
 
 @njit(cache=True)
 def _nearest_free(base: np.ndarray, scene: tuple, own: float) -> tuple[float, float, float]:
-    """Turn (rad) and metres ahead to the nearest free pose or else the freest, and its margin."""
+    """Returns turn (rad), distance ahead (m) and margin (m) of the nearest free or freest pose."""
     least = own - _WORSE_M
     best, freest = np.inf, own
     chosen = (0.0, 0.0)

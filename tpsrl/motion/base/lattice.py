@@ -1,9 +1,9 @@
 """A* over (x, y, heading) with the robot's whole footprint.
 
-Now and then a straight leg to the goal is tried from the state at hand, as in hybrid A* (D. Dolgov
-et al., "Path Planning for Autonomous Vehicles in Unknown Semi-structured Environments", IJRR 2010).
-Costs are control steps at HAB's greatest speeds (0.083 m and 4.8 degrees a step). The lattice has
-cells of 5 cm and the 16 headings of the moves (1, 0), (2, 1), (1, 1), ...
+At regular intervals a straight leg from the current state to the goal is tried, as in hybrid A*
+(D. Dolgov et al., "Path Planning for Autonomous Vehicles in Unknown Semi-structured Environments",
+IJRR 2010). Costs are control steps at HAB's maximum speeds (0.083 m and 4.8 degrees a step). The
+lattice has cells of 5 cm and the 16 headings of the moves (1, 0), (2, 1), (1, 1), ...
 """
 
 import heapq
@@ -25,28 +25,28 @@ _MOVES = np.array(
     ]
 )  # fmt: skip
 _HEADINGS = np.arctan2(_MOVES[:, 1], _MOVES[:, 0])
-_COARSE_M = 0.04  # what a cell's corner may lack where its centre has room
-# Every so many states it is tried to drive straight on, to the goal or to a pose before it.
+_COARSE_M = 0.04  # slack of the heuristic, which samples the map beside the centres of cells
+# Expansions between trials of a straight leg, and distances of its end before the goal.
 _SHOT_EVERY, _GATES_M = 32, np.array([0.0, 0.3, 0.6, 1.0])
-_MAX_POPS = 15_000  # a goal that takes more is walled in
-_GREED = 2.5  # weight of the heuristic, which knows no turns: paths are found far sooner
+_MAX_POPS = 15_000  # a goal that takes more expansions counts as unreachable
+_GREED = 2.5  # weight of the heuristic, which ignores turns; paths are found much sooner
 
 
 @njit(cache=True)
 def cost_to_go(
     disc: np.ndarray, x0: float, y0: float, gx: float, gy: float, least: float
 ) -> np.ndarray:
-    """Metres to the goal on the lattice's cells for the disc alone, inf if cut off.
+    """Returns distances (m) to the goal on the lattice's cells for the disc alone, inf if cut off.
 
-    Dijkstra's algorithm with buckets (R. B. Dial, "Algorithm 360", CACM 12, 1969): no edge is
-    shorter than a bucket is wide, so within a bucket the order does not matter.
+    Dijkstra's algorithm with buckets (R. B. Dial, "Algorithm 360", CACM 12, 1969). No edge is
+    shorter than the width of a bucket, so that the order within a bucket is irrelevant.
     """
     ny, nx = disc.shape[0] // 2, disc.shape[1] // 2
     cost = np.full(ny * nx, np.inf)
     iy = min(max(int((gy - y0) / CELL_M), 0), ny - 1)
     ix = min(max(int((gx - x0) / CELL_M), 0), nx - 1)
     cost[iy * nx + ix] = 0.0
-    # An edge is shorter than two buckets: three of them are in use at a time.
+    # An edge is shorter than two buckets, so that three buckets are in use at a time.
     buckets, sizes = np.empty((3, 8 * ny * nx), dtype=np.int32), np.zeros(3, dtype=np.int64)
     buckets[0, 0], sizes[0] = iy * nx + ix, 1
     level = 0
@@ -56,7 +56,7 @@ def cost_to_go(
             node = buckets[now, i]
             c = cost[node]
             if int(c / CELL_M + 1e-6) != level:
-                continue  # it has been found to be nearer
+                continue  # handled in an earlier bucket
             iy, ix = node // nx, node % nx
             for dy in range(-1, 2):
                 for dx in range(-1, 2):
@@ -65,7 +65,7 @@ def cost_to_go(
                         continue
                     new = c + CELL_M * (1.0 if dx * dy == 0 else math.sqrt(2.0))
                     to = jy * nx + jx
-                    # The finer map has its nodes at a quarter of the coarse cell.
+                    # The finer map is sampled at a quarter of the coarse cell.
                     if new >= cost[to] - 1e-9 or disc[2 * jy, 2 * jx] < least:
                         continue
                     cost[to] = new
@@ -88,7 +88,7 @@ def _nearest_heading(yaw: float) -> int:
 
 
 class Lattice:
-    """Searches on lattices; keeps the memory, which takes longer to fill than a search takes."""
+    """Lattice search that reuses its memory, whose initialisation takes longer than a search."""
 
     def __init__(self) -> None:
         self._best, self._parent = np.empty(0), np.empty(0, dtype=np.int32)
@@ -96,13 +96,13 @@ class Lattice:
         self._epoch = 0
 
     def path(self, start: np.ndarray, goal: np.ndarray, scene: tuple, margin: float) -> np.ndarray:
-        """Lattice poses (k, 3) from a base pose (3,) to another, both approximate, or (0, 3).
+        """Returns lattice poses (k, 3) from about `start` to about `goal`, (0, 3) if none is found.
 
         Args:
-            start: (3,).
-            goal: (3,).
+            start: base pose (3,).
+            goal: base pose (3,).
             scene: `Footprint.arguments`.
-            margin: metres to keep.
+            margin: required clearance, metres.
         """
         ny, nx = scene[2].shape
         size = (ny // 2) * (nx // 2) * 16
@@ -117,7 +117,7 @@ class Lattice:
 
 @njit(cache=True)
 def _gates(goal: np.ndarray, asked: tuple) -> np.ndarray:
-    """The goal (3,) and poses before it from which it is driven at straight (k, 3)."""
+    """Returns the goal and poses before it with a free straight leg to it, (k, 3)."""
     gates = np.empty((_GATES_M.shape[0], 3))
     count = 0
     for d in _GATES_M:
@@ -139,11 +139,11 @@ def astar(
     mark: np.ndarray,
     epoch: int,
 ) -> np.ndarray:
-    """See `Lattice.path`; `best`, `parent` and `mark` are memory for each state.
+    """Implements `Lattice.path` with memory for each state in `best`, `parent` and `mark`.
 
-    What they say of a state counts if it is marked with 2 `epoch`, free, or one more, blocked.
+    The entries of a state are valid if `mark` is 2 `epoch` (free) or 2 `epoch` + 1 (blocked).
     """
-    # The lattice is shifted so that the start is on it: it may have no room to get there.
+    # The lattice is shifted to contain the start, which may have no room to move onto it.
     disc = scene[2]
     none = np.empty((0, 3))
     x0 = scene[0] + ((start[0] - scene[0]) / CELL_M % 1.0 - 0.5) * CELL_M
@@ -218,7 +218,7 @@ def astar(
 
 @njit(cache=True)
 def _poses(parent: np.ndarray, last: int, nx: int, x0: float, y0: float) -> np.ndarray:
-    """The poses (k, 3) of the states that lead to `last`."""
+    """Returns the poses (k, 3) of the states that lead to `last`."""
     count, at = 0, last
     while at >= 0:
         count += 1

@@ -1,10 +1,10 @@
-"""Driving along a way: the curve that legs make, its tracking, and a forecast of both.
+"""Path following of the base: the curve of legs, its tracking, and a forecast.
 
-A curve is an array (n, 6), a row each 2 cm: x, y, heading, direction, greatest speed (m/s), and
-how far along it is (m). Direction 1 is driving forwards, -1 backwards, and 0 is turning on the spot
-to the heading. The command follows from the curve and from where the base is: pure pursuit (R. C.
-Coulter, "Implementation of the Pure Pursuit Path Tracking Algorithm", CMU-RI-TR-92-01, 1992), at a
-speed from which the base can still brake.
+A curve is an array (n, 6) with a row every 2 cm: x, y, heading, direction, maximum speed (m/s), and
+arc length from the start (m). Direction 1 is driving forwards, -1 backwards, and 0 a turn on the
+spot to the heading. The command depends only on the curve and the state of the base. It is computed
+by pure pursuit (R. C. Coulter, "Implementation of the Pure Pursuit Path Tracking Algorithm",
+CMU-RI-TR-92-01, 1992), at a speed from which the base can still brake.
 """
 
 import math
@@ -15,35 +15,36 @@ from tpsrl.runtime.compiled import njit
 from tpsrl.world.action import BASE_ANGULAR_RPS, BASE_LINEAR_MPS, CONTROL_HZ
 
 X, Y, YAW, DIRECTION, SPEED, ALONG = range(6)
-BRAKE_MPS2, BRAKE_RPS2 = 9.0, 12.0  # what the tracker counts on
+BRAKE_MPS2, BRAKE_RPS2 = 9.0, 12.0  # decelerations assumed by the tracker
 SHORTEST_M = 0.03  # shorter legs only turn
-_LEAST_RADIUS_M = 0.12  # of an arc that the tracker can follow
-_SHARPEST_RAD = 2.83  # of a corner that has one
+_LEAST_RADIUS_M = 0.12  # least radius of an arc that the tracker can follow
+_SHARPEST_RAD = 2.83  # sharpest corner with an arc
 _SPACING_M = 0.02
 _ARRIVED_M, _EXACT_RAD, _TURNED_RAD, _ABOUT_TURNED_RAD = 0.025, 0.01, 0.03, 0.3
-_LEAST_AIM_M, _AIM_S = 0.15, 0.06  # how far ahead it aims: so much, and seconds of its speed
-_NEAR_END_M, _NEAR_END_RAD = 0.25, 0.3  # what is left is measured exactly there
-_WINDOW = 25  # rows, in which the base is looked for
-_SIDEWAYS_RAD = 1.0  # from where this is off it turns on the spot first
+_LEAST_AIM_M, _AIM_S = 0.15, 0.06  # look-ahead distance: constant part, and seconds of the speed
+_NEAR_END_M, _NEAR_END_RAD = 0.25, 0.3  # within these, the distance left is measured exactly
+_WINDOW = 25  # rows that are searched for the base's position
+_SIDEWAYS_RAD = 1.0  # with a larger error of heading the base first turns on the spot
 _STILL_RPS = 0.3
-# What the base does (measured in the simulator): physics steps in a control step, how much each
-# changes the speed along x and y (m/s) and about z (rad/s) at most, and the share of what is left.
+# Model of the base, measured in the simulator: physics steps in a control step; for speed along x
+# and y (m/s) and about z (rad/s), the largest change in a physics step and the share of the error
+# that is corrected.
 _SUBSTEPS = 4
 _GAIN_MPS, _GAIN_SHARE, _SPIN_RPS, _SPIN_SHARE = 0.154, 0.6, 0.78, 0.74
 
 
 @njit(cache=True)
 def wrap(angle: float) -> float:
-    """The angle in [-pi, pi)."""
+    """Returns an angle wrapped to [-pi, pi)."""
     return (angle + math.pi) % (2 * math.pi) - math.pi
 
 
 @njit(cache=True)
 def curve(start: np.ndarray, legs: np.ndarray) -> np.ndarray:
-    """The curve from a base pose (3,) along legs (k, 5): x, y, heading, direction, radius.
+    """Returns the curve from a base pose (3,) along legs (k, 5).
 
-    The radius (m) is that of the arc on which a leg goes over into the next one; where that is 0,
-    the directions differ or there is no room for one, the base turns on the spot.
+    A leg is x, y, heading, direction and radius (m) of the arc into the next leg. If the radius is
+    0, the directions differ or the arc does not fit, the base turns on the spot.
     """
     count = legs.shape[0]
     length, bend = _lengths(start, legs)
@@ -79,7 +80,7 @@ def curve(start: np.ndarray, legs: np.ndarray) -> np.ndarray:
 
 @njit(cache=True)
 def _lengths(start: np.ndarray, legs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """How long each leg (k,) is, and how much of it its last arc takes, m."""
+    """Returns the length of each leg (k,) and the part that its arc takes (k,), metres."""
     count = legs.shape[0]
     length, bend = np.zeros(count), np.zeros(count)
     x, y = start[0], start[1]
@@ -110,7 +111,7 @@ def _bend(
     tangent: float,
     turn: float,
 ) -> int:
-    """Writes an arc that turns by `turn` (rad) from row `n` on; how many rows there then are."""
+    """Writes an arc that turns by `turn` (rad) from row `n`; returns the new number of rows."""
     radius = tangent / math.tan(0.5 * max(abs(turn), 1e-6))
     points = max(math.ceil(radius * abs(turn) / _SPACING_M), 1)
     step = turn / points
@@ -126,13 +127,13 @@ def _bend(
 
 @njit(cache=True)
 def _limit_speeds(rows: np.ndarray) -> None:
-    """Fills in how far along each row is, and lowers speeds to those that braking allows."""
+    """Writes the arc length of each row, and lowers speeds to those that braking allows."""
     for i in range(1, rows.shape[0]):
         d = math.hypot(rows[i, X] - rows[i - 1, X], rows[i, Y] - rows[i - 1, Y])
         rows[i, ALONG] = rows[i - 1, ALONG] + d
     for i in range(rows.shape[0] - 2, -1, -1):
         if rows[i, DIRECTION] == 0.0 or rows[i + 1, DIRECTION] != rows[i, DIRECTION]:
-            continue  # where a stretch ends, the tracker brakes by the distance itself
+            continue  # at the end of a section the tracker brakes by the distance left
         d = rows[i + 1, ALONG] - rows[i, ALONG]
         most = math.sqrt(rows[i + 1, SPEED] ** 2 + 2.0 * BRAKE_MPS2 * d)
         rows[i, SPEED] = min(rows[i, SPEED], most)
@@ -140,7 +141,7 @@ def _limit_speeds(rows: np.ndarray) -> None:
 
 @njit(cache=True)
 def _turn(error: float) -> float:
-    """The angular command in [-1, 1] that turns by an error (rad)."""
+    """Returns the angular command in [-1, 1] that corrects a heading error (rad)."""
     rate = min(BASE_ANGULAR_RPS, math.sqrt(2 * BRAKE_RPS2 * abs(error)), 12.0 * abs(error))
     return math.copysign(rate / BASE_ANGULAR_RPS, error)
 
@@ -149,12 +150,15 @@ def _turn(error: float) -> float:
 def command(
     rows: np.ndarray, at: int, x: float, y: float, yaw: float, spin: float
 ) -> tuple[float, float, int]:
-    """(linear, angular) in [-1, 1] for a base pose, and the row where the base then is.
+    """Returns the command (linear, angular) in [-1, 1] at a base pose, and the base's row.
 
     Args:
         rows: a curve (n, 6).
-        at: the row where the base was; n once the curve has been driven.
-        spin: the base's angular velocity, rad/s.
+        at: previous row of the base; n once the curve has been driven.
+        x: base position, metres.
+        y: base position, metres.
+        yaw: heading of the base, rad.
+        spin: angular velocity of the base, rad/s.
     """
     n = rows.shape[0]
     while at < n:
@@ -196,7 +200,7 @@ def command(
 
 @njit(cache=True)
 def _advance(rows: np.ndarray, at: int, x: float, y: float) -> tuple[int, int]:
-    """The row nearest to a base at (x, y), not before `at`, and the last one driven like it."""
+    """Returns the nearest row at or after `at`, and the last row of its section."""
     direction, end = rows[at, DIRECTION], at
     best, found = np.inf, at
     while end < rows.shape[0] and rows[end, DIRECTION] == direction:
@@ -210,7 +214,7 @@ def _advance(rows: np.ndarray, at: int, x: float, y: float) -> tuple[int, int]:
 
 @njit(cache=True)
 def off_way(rows: np.ndarray, at: int, base: np.ndarray) -> tuple[float, float]:
-    """How far a base (3,) is from row `at` of a curve (m), and its heading from that one (rad)."""
+    """Returns the errors of position (m) and heading (rad) of a base (3,) from row `at`."""
     at = min(at, rows.shape[0] - 1)
     away = math.hypot(base[0] - rows[at, X], base[1] - rows[at, Y])
     turn = wrap(base[2] - rows[at, YAW]) if rows[at, DIRECTION] != 0.0 else 0.0
@@ -219,7 +223,7 @@ def off_way(rows: np.ndarray, at: int, base: np.ndarray) -> tuple[float, float]:
 
 @njit(cache=True)
 def _gain(speed: float, wanted: float, most: float, share: float) -> float:
-    """The speed after one physics step of the base's actuators, which have so much force."""
+    """Returns the speed after one physics step, for actuators that change it by at most `most`."""
     error = wanted - speed
     return speed + (math.copysign(most, error) if abs(error) > most else share * error)
 
@@ -228,13 +232,14 @@ def _gain(speed: float, wanted: float, most: float, share: float) -> float:
 def forecast(
     rows: np.ndarray, at: int, base: np.ndarray, velocity: np.ndarray, most: int
 ) -> np.ndarray:
-    """Base poses (k, 3) after each control step of driving on along a curve, at most `most`.
+    """Predicts base poses (k, 3) after each control step of driving along a curve.
 
     Args:
         rows: the curve (n, 6).
-        at: the row where the base is.
-        base: (3,) its pose.
-        velocity: (3,) m/s and rad/s, in the world frame.
+        at: row of the base.
+        base: (3,) base pose.
+        velocity: (3,) of the base, m/s and rad/s, world frame.
+        most: maximum number of control steps.
     """
     poses = np.empty((most, 3))
     x, y, yaw = base[0], base[1], base[2]

@@ -1,4 +1,4 @@
-"""Straight legs: whether one is free, and the few that a path of many short moves can be made of.
+"""Straight legs: collision check, and conversion of a path of many short moves to few legs.
 
 A leg is a row (5,): x, y, heading, direction, radius; see `tpsrl.motion.base.driving.Leg`.
 """
@@ -12,9 +12,9 @@ from tpsrl.runtime.compiled import njit
 from tpsrl.world.action import STEP_M, STEP_RAD
 from tpsrl.world.footprint import pose_margin
 
-BACKWARD = 1.5  # looking where one drives is worth some detour
+BACKWARD = 1.5  # cost factor of driving backwards, since the camera faces forward
 _LEAVE_M = 0.4
-_TOUCH_M = -0.02  # spheres are a little fatter than what they stand for
+_TOUCH_M = -0.02  # tolerance, since spheres are larger than the links that they represent
 _LOOK_RAD, _LOOK_M = 0.12, 0.04
 
 
@@ -22,7 +22,7 @@ _LOOK_RAD, _LOOK_M = 0.12, 0.04
 def required(
     x: float, y: float, start: np.ndarray, own: float, goal: np.ndarray, last: float, margin: float
 ) -> float:
-    """The margin asked for at (x, y): near start and goal no more than they have themselves."""
+    """Returns the required margin at (x, y); near start and goal at most their own margins."""
     need = margin
     if own < margin and (x - start[0]) ** 2 + (y - start[1]) ** 2 < _LEAVE_M**2:
         need = min(need, max(own, _TOUCH_M) - 0.004)
@@ -33,7 +33,7 @@ def required(
 
 @njit(cache=True)
 def _turn_free(x: float, y: float, a: float, b: float, scene: tuple, margin: float) -> bool:
-    """Whether turning on the spot the short way from heading a to b keeps the margin."""
+    """Returns whether the shorter turn on the spot from heading a to b keeps the margin."""
     turn = wrap(b - a)
     count = math.ceil(abs(turn) / _LOOK_RAD)
     for i in range(1, count + 1):
@@ -46,9 +46,9 @@ def _turn_free(x: float, y: float, a: float, b: float, scene: tuple, margin: flo
 def leg_free(
     x: float, y: float, yaw: float, x1: float, y1: float, heading: float, final: float, asked: tuple
 ) -> bool:
-    """Whether turning to `heading`, driving straight to (x1, y1), turning to `final` is free.
+    """Returns whether a turn to `heading`, a drive to (x1, y1) and a turn to `final` are free.
 
-    `asked` are the scene (`Footprint.arguments`), and what `required` takes after a point.
+    `asked` has the scene (`Footprint.arguments`), then the arguments of `required` after the point.
     """
     scene, start, own, goal, end, margin = asked
     if not _turn_free(x, y, yaw, heading, scene, required(x, y, start, own, goal, end, margin)):
@@ -68,7 +68,7 @@ def leg_free(
 def free_leg(
     x: float, y: float, yaw: float, x1: float, y1: float, final: float, asked: tuple
 ) -> tuple[float, float]:
-    """Heading and direction of the quicker free leg between two poses; direction 0 for none."""
+    """Returns heading and direction of the quicker free leg between two poses; 0, 0 for none."""
     dx, dy = x1 - x, y1 - y
     length = math.hypot(dx, dy)
     if length < SHORTEST_M:
@@ -88,10 +88,10 @@ def free_leg(
 
 @njit(cache=True)
 def straightened(poses: np.ndarray, scene: tuple, margin: float) -> np.ndarray:
-    """Legs (k, 5) for a free path of poses (n, 3); the last leg only turns.
+    """Converts a free path of poses (n, 3) to legs (k, 5), of which the last only turns.
 
-    From each pose it goes on to the farthest that a single leg reaches. A leg must also be able to
-    turn to the heading that the path has where it ends, so that the way on stays free.
+    Each leg leads to the farthest pose of the path that a single free leg reaches. At its end, the
+    turn to the heading of the path must also be free, so that the rest of the path stays usable.
     """
     last = poses.shape[0] - 1
     own = pose_margin(poses[0, 0], poses[0, 1], poses[0, 2], *scene)
@@ -110,7 +110,7 @@ def straightened(poses: np.ndarray, scene: tuple, margin: float) -> np.ndarray:
                 break
             to -= 1
         if direction == 0.0 and abs(wrap(yaw - poses[at, 2])) > 1e-6:
-            # Back to the path's own heading, which is known to be free.
+            # The base turns back to the path's own heading, which is known to be free.
             heading, direction, to = poses[at, 2], 1.0, at
         elif direction == 0.0:
             to = at + 1
@@ -125,7 +125,7 @@ def straightened(poses: np.ndarray, scene: tuple, margin: float) -> np.ndarray:
 
 @njit(cache=True)
 def _move(start: np.ndarray, end: np.ndarray) -> tuple[float, float]:
-    """Heading and direction of one move of a path; that of a turn is 1."""
+    """Returns heading and direction of one move of a path; the direction of a turn is 1."""
     dx, dy = end[0] - start[0], end[1] - start[1]
     if math.hypot(dx, dy) < 0.01:
         return end[2], 1.0

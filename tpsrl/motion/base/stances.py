@@ -1,4 +1,4 @@
-"""Base poses from which a point may be reached, with what it takes to get there."""
+"""Stances: base poses from which a point may be reached, with the cost of driving there."""
 
 import dataclasses
 import functools
@@ -15,28 +15,28 @@ from tpsrl.world.floor import CELL_M, Joints, clearance_gradient, floor_map, mai
 from tpsrl.world.footprint import Footprint, pose_margin
 
 FOOTPRINT_MARGIN_M = 0.025
-DRIVE_STEPS = 10.0  # a drive has to be worth its planning and starting
-# How far the last stretch is driven with the arm already over the furniture (m).
+DRIVE_STEPS = 10.0  # fixed cost of a drive, so that short ones are avoided
+# Lengths (m) of the advance, a straight last stretch with the arm already over the furniture.
 _ADVANCES = np.array([0.0, 0.15, 0.3, 0.45, 0.6])
 _STANDOFFS = np.array([0.7, 0.62, 0.79, 0.54, 0.88, 0.98, 1.08, 1.18])
-# Where there are fewer than so many, as over open drawers, they are looked for closer together.
+# With fewer stances than `_FEW`, as over open drawers, the search is repeated on a finer grid.
 _FEW, _CLOSE_STANDOFFS = 25, np.arange(0.54, 1.2, 0.04)
 _ADVANCES_HERE = np.array([0.0, 0.07, 0.15, 0.22, 0.3, 0.37, 0.45, 0.52, 0.6])
 _TURNS_HERE = np.array([0.0, 0.15, -0.15, 0.35, -0.35])  # rad
-_FAR_ADVANCES = np.array([0.3, 0.45, 0.6])  # into a fridge with the arm stretched out already
-_SEEN_M, _UNSEEN_STEPS = 1.42, 60.0  # Navigate is to end within 1.5 m of where it is sent
+_FAR_ADVANCES = np.array([0.3, 0.45, 0.6])  # into a fridge with the arm already stretched out
+_SEEN_M, _UNSEEN_STEPS = 1.42, 60.0  # cost beyond this distance: Navigate must end within 1.5 m
 _FACING = np.array([0.0, 0.2, -0.2])  # within HAB's 15 degrees of the object (rad)
-_NEAREST_M, _BESIDE_M, _ASIDE_RAD = 0.4, 0.1, 1.0  # of a point that is reached from where one is
+_NEAREST_M, _BESIDE_M, _ASIDE_RAD = 0.4, 0.1, 1.0  # limits of a point reached from the present base
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Stances:
-    """Where to stand (n rows): steps to drive there, base pose before the advance, advance (m).
+    """Stances, one a row: steps to drive there, base pose before the advance, advance (m).
 
-    Rows with `here` need no drive but the advance. `stance` is where the advance ends.
+    Rows with `here` need no drive except the advance. `stance` is the base pose after the advance.
     """
 
-    drive: np.ndarray  # (n,) control steps, the advance not counted
+    drive: np.ndarray  # (n,) control steps without the advance
     first: np.ndarray  # (n, 3)
     advance: np.ndarray  # (n,) m
     stance: np.ndarray  # (n, 3)
@@ -44,25 +44,25 @@ class Stances:
 
     @property
     def on(self) -> np.ndarray:
-        """Control steps (n,) of the advance, and of driving back later."""
+        """Control steps (n,) of the advance and of driving back."""
         return np.where(self.advance > 0.0, 2.0 * (self.advance / STEP_M + STOP_STEPS), 0.0)
 
 
 def ahead(pose: np.ndarray, distance: float) -> np.ndarray:
-    """The base pose (3,) `distance` metres straight ahead."""
+    """Returns the base pose (3,) `distance` metres straight ahead."""
     step = distance * np.array([math.cos(pose[2]), math.sin(pose[2]), 0.0])
     return np.asarray(pose) + step
 
 
 def find_stances(scene: Scene, footprint: Footprint, point: np.ndarray, enclosed: bool) -> Stances:
-    """All stances for a point (3,): driving straight on from where the base is, and around it.
+    """Finds the stances for a point: those straight ahead of the base, and those around the point.
 
     Args:
-        scene: where the robot is now.
-        footprint: of the arm's present posture.
-        point: what is to be reached.
-        enclosed: the point is in something, so stances are close together, and also those count
-            from which one drives into it with the arm stretched out.
+        scene: scene with the present base pose.
+        footprint: footprint of the present arm posture.
+        point: (3,) point to reach.
+        enclosed: whether the point is inside a body; stances are then closer together, and
+            include those that drive into the body with the arm stretched out.
     """
     floor = floor_map(scene.layout, joints=scene.joints)
     free = main_floor(scene.layout, scene.joints)
@@ -100,27 +100,27 @@ def find_stances(scene: Scene, footprint: Footprint, point: np.ndarray, enclosed
 
 @functools.lru_cache(maxsize=32)
 def _floor_cells(layout: str, joints: Joints) -> np.ndarray:
-    """The middles (n, 2) of the main floor's cells, every other one each way."""
+    """Returns the centres (n, 2) of every other cell of the main floor along x and y."""
     floor = floor_map(layout, joints=joints)
     cells = 2 * np.argwhere(main_floor(layout, joints)[::2, ::2])[:, ::-1]
     return np.array(floor.origin) + (cells + 0.5) * CELL_M
 
 
 def nearest_floor(scene: Scene, point: np.ndarray) -> np.ndarray:
-    """The place (2,) on the main floor that is nearest to a point (3,)."""
+    """Returns the position (2,) on the main floor that is nearest to a point (3,)."""
     places = _floor_cells(scene.layout, scene.joints)
     nearest: np.ndarray = places[np.argmin(((places - point[:2]) ** 2).sum(axis=1))]
     return nearest
 
 
 def drivable(footprint: Footprint, pose: np.ndarray, margin: float) -> bool:
-    """Whether a base pose (3,) is free, and no pocket: one can back out of it, or turn in it."""
+    """Returns whether a base pose (3,) is free and not a pocket: the base can back out or turn."""
     return bool(drivable_at(pose[0], pose[1], pose[2], footprint.arguments(), margin))
 
 
 @njit(cache=True)
 def drivable_at(x: float, y: float, yaw: float, scene: tuple, margin: float) -> bool:
-    """See `drivable`; `scene` are the footprint's arguments."""
+    """Implements `drivable`; `scene` is `Footprint.arguments`."""
     if pose_margin(x, y, yaw, *scene) < margin:
         return False
     c, s = math.cos(yaw), math.sin(yaw)
@@ -148,7 +148,7 @@ def _around(
     metres: np.ndarray,
     enclosed: bool,
 ) -> np.ndarray:
-    """Rows (n, 5) of steps to drive, base pose before the advance (3), advance."""
+    """Returns rows (n, 5) around a point: steps to drive, pose before the advance (3), advance."""
     rows = np.empty((standoffs.shape[0] * directions * 2, 5))
     count = 0
     for standoff in standoffs:
@@ -195,7 +195,7 @@ def _here(
     y0: float,
     footprint: tuple,
 ) -> np.ndarray:
-    """As `_around`: staying, or only turning a little and driving straight on."""
+    """Returns rows as `_around` for the present base, with at most a small turn and an advance."""
     rows = np.empty((_ADVANCES_HERE.shape[0] * _TURNS_HERE.shape[0], 5))
     count = 0
     for turn in _TURNS_HERE:

@@ -1,11 +1,11 @@
-"""Leading the cup's tip over the floor by driving, while the arm keeps its posture.
+"""Motion of the cup's tip by driving the base, while the arm keeps its posture.
 
-The tip is a point (px, py) of the base frame with px > 0, ahead of the wheels' axle, so driving and
-turning together move it in any direction: with a tip velocity (vx, vy) in the base frame,
-omega = vy / px and v = vx + omega py. The base follows like a trailer, and the arm, far slower than
-the base, need not move. So doors are opened (`tpsrl.motion.doors`), and so what is held is led out
-from between its neighbours where the way straight back is blocked: by A* over base poses, in steps
-of the tip.
+The tip is a point (px, py) in the base frame with px > 0, ahead of the wheels' axle. Driving and
+turning together can therefore move the tip in any direction: with a tip velocity (vx, vy) in the
+base frame, omega = vy / px and v = vx + omega py. The base follows like a trailer. The arm, which
+is far slower than the base, need not move. Doors are opened in this manner (`tpsrl.motion.doors`).
+Where the straight path back is blocked, a held object is led out from between its neighbours in
+this manner, by A* over base poses in steps of the tip.
 """
 
 import heapq
@@ -19,47 +19,47 @@ from tpsrl.world.action import CONTROL_HZ
 from tpsrl.world.footprint import Footprint, pose_margin
 from tpsrl.world.state import WorldState
 
-_STEP_M = 0.03  # of the tip
+_STEP_M = 0.03  # step of the tip
 _SPEED_MPS, _SPEED_UP_MPS2, _BRAKE_MPS2, _LAST_MPS = 1.2, 9.0, 6.0, 0.2
-_WINDOW, _AIM = 8, 2  # poses of a way: in which the tip is looked for; how far ahead it aims
+_WINDOW, _AIM = 8, 2  # poses of a path: searched for the tip; look-ahead
 _OFF_M = 0.06
-# Directions of a step, from straight back, rad.
+# Directions of a step relative to straight back, rad.
 _ANGLES = np.array([0.0, 0.3, -0.3, 0.65, -0.65, 1.05, -1.05, math.pi / 2, -math.pi / 2])
-_BEND_STEPS = 0.4  # a step that bends by a radian
-_ROOM_M, _CROWDED_STEPS = 0.012, 1.5  # what is nearer than that is passed if there is no other way
-_DEEPER_M = 0.005  # than at the start
+_BEND_STEPS = 0.4  # cost of a change of direction by a radian
+_ROOM_M, _CROWDED_STEPS = 0.012, 1.5  # margin below which poses cost more, and the largest cost
+_DEEPER_M = 0.005  # allowed loss of margin relative to the start
 _CELL_M, _CELL_RAD = 0.015, 0.04
-_BACK_M, _SIDE_M, _TURN_RAD = (-0.06, 0.9), 0.42, 0.9  # of the search
+_BACK_M, _SIDE_M, _TURN_RAD = (-0.06, 0.9), 0.42, 0.9  # limits of the search
 _MAX_POPS = 4000
-_LEAST_TIP_M = 0.3  # ahead of the axle
+_LEAST_TIP_M = 0.3  # least distance of the tip ahead of the axle
 _START_STEPS = 4.0
 
 
 def base_velocity(tip: np.ndarray, velocity: np.ndarray) -> tuple[float, float]:
-    """(linear m/s, angular rad/s) that give the cup's tip (2+,) a velocity (2+,); base frame."""
+    """Returns the base's (m/s, rad/s) for a velocity (2+,) of the tip (2+,), base frame."""
     omega = velocity[1] / tip[0]
     return float(velocity[0] + omega * tip[1]), float(omega)
 
 
 @njit(cache=True)
 def to_world(base: np.ndarray, point: np.ndarray) -> np.ndarray:
-    """A point (3,) of the frame of a base pose (3,) in the world."""
+    """Transforms a point (3,) from the frame of a base pose (3,) to the world, compiled."""
     c, s = math.cos(base[2]), math.sin(base[2])
     x, y = base[0] + c * point[0] - s * point[1], base[1] + s * point[0] + c * point[1]
     return np.array([x, y, point[2]])
 
 
 def tip_in_world(base: np.ndarray, tip: np.ndarray) -> np.ndarray:
-    """A point (3,) of the frame of a base pose (3,) in the world."""
+    """Transforms a point (3,) from the frame of a base pose (3,) to the world."""
     return np.asarray(to_world(np.asarray(base, dtype=np.float64), tip))
 
 
 class Lead:
-    """Leads the tip along the places that it has on a way, step by step.
+    """Controller that moves the tip along the positions given by a path of base poses.
 
     Args:
         way: base poses (k, 3), see `ways_back`.
-        tip: (3,) base frame.
+        tip: (3,) tip of the cup, base frame.
     """
 
     def __init__(self, way: np.ndarray, tip: np.ndarray) -> None:
@@ -68,11 +68,11 @@ class Lead:
         self._speed = 0.0
 
     def velocity(self, world: WorldState) -> np.ndarray | None:
-        """Of the tip (3,), world frame, m/s; None where it has come to the end.
+        """Returns the next velocity (3,) of the tip, world frame, m/s; None at the end of the path.
 
         Raises:
-            OffPlan: it is too far from its way.
-            Blocked: it has not got on for a while.
+            OffPlan: the tip is too far from the path.
+            Blocked: the tip has made no progress for too long.
         """
         place, before = np.asarray(world.ee_pos[0]), self._at
         near = self._places[self._at : self._at + _WINDOW]
@@ -96,16 +96,17 @@ class Lead:
 def ways_back(
     footprint: Footprint, base: np.ndarray, tip: np.ndarray, depths: np.ndarray
 ) -> list[np.ndarray]:
-    """The quickest ways on which the tip has come so far back, for each depth that is reached.
+    """Finds the quickest paths that move the tip back by given depths.
 
     Args:
-        footprint: of the arm as it is, with what it holds.
-        base: (3,) where the base is.
-        tip: (3,) the cup's tip, base frame.
-        depths: (n,) m, rising.
+        footprint: footprint of the present arm posture and the held object.
+        base: (3,) present base pose.
+        tip: (3,) tip of the cup, base frame.
+        depths: (n,) distances back, metres, ascending.
 
     Returns:
-        Base poses (k, 3), one a step of the tip, the present one first.
+        For each depth that can be reached, base poses (k, 3), one for each step of the tip, the
+        present pose first.
     """
     if tip[0] < _LEAST_TIP_M:
         return []
@@ -123,7 +124,7 @@ def ways_back(
 
 
 def steps_of(way: np.ndarray) -> float:
-    """Control steps that a way (k, 3) takes, about."""
+    """Estimates the control steps of a path (k, 3)."""
     return (len(way) - 1) * _STEP_M * CONTROL_HZ / _SPEED_MPS + _START_STEPS
 
 
@@ -131,7 +132,7 @@ def steps_of(way: np.ndarray) -> float:
 def _search(
     base: np.ndarray, px: float, py: float, depths: np.ndarray, scene: tuple
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Poses (m, 3), the pose that each comes from (m,), and that which reaches each depth (n,)."""
+    """Returns poses (m, 3), parents (m,), and the pose that reaches each depth (n,) or -1."""
     c0, s0 = math.cos(base[2]), math.sin(base[2])
     deepest = depths[-1]
     nx = int((_BACK_M[1] - _BACK_M[0]) / _CELL_M) + 1
@@ -196,7 +197,7 @@ def _search(
 def _cell(
     base: np.ndarray, c0: float, s0: float, x: float, y: float, yaw: float
 ) -> tuple[int, int, int, bool]:
-    """The cell of a base pose, seen from the first one; and whether it is one of the search."""
+    """Returns the cell of a pose relative to the first base pose, and whether it is in limits."""
     dx, dy = x - base[0], y - base[1]
     back, side = -(c0 * dx + s0 * dy), c0 * dy - s0 * dx
     turn = (yaw - base[2] + math.pi) % (2 * math.pi) - math.pi

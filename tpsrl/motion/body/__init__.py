@@ -1,1 +1,1 @@
-"""Base and arm together: where to stand to reach a pose, and whether both can move at once."""
+"""Base and arm together: stances from which a pose is reached, and simultaneous motion."""

@@ -1,8 +1,8 @@
-"""How to stand and how to move the arm so that the cup comes to a pose, in control steps.
+"""Search for the stance and arm motion with which the cup reaches a pose in fewest control steps.
 
-For every stance (`tpsrl.motion.base.stances`) and every cup pose that would do there, a table says
-about how far the arm has to move (`tpsrl.motion.arm.ik_table`). In the order of that the candidates
-are looked at exactly, until no other one can be quicker.
+For every stance (`tpsrl.motion.base.stances`) and every suitable cup pose, a table gives an
+estimate of the arm's motion (`tpsrl.motion.arm.ik_table`). The candidates are checked exactly in
+the order of their estimated cost, until no other candidate can be quicker.
 """
 
 import collections
@@ -28,41 +28,42 @@ from tpsrl.world.fetch import REST_EE
 from tpsrl.world.kinematics import inverse
 from tpsrl.world.reach import CUP_AXIS, NO_OFFSET, SEEDS, point_to_base, static_bodies, to_base
 
-# Margins (m) at the ready pose and at the touch, the wider ones tried first; a base pose that is
-# yet to be driven to will be missed by a centimetre or two, the present one is exact.
+# Margins (m) at the ready pose and at the touch, widest first. A stance that has to be driven to is
+# missed by a centimetre or two; the present base pose is exact and needs only `_HERE`.
 LEVELS = ((0.02, 0.004), (0.008, 0.0), (0.0, -0.004))
 _HERE = (0.006, 0.0)
-MOST_RAD = 2.0  # a way of more than 160 steps leaves no time for the rest of the skill
-_STRETCH_RAD = 12.0  # per metre of lift: farther apart in joint space, two postures do not belong
-_HIGH_SHIFTS = ((0.08, 0.0, 0.08), (0.2, 0.0, 0.2), (0.15, 0.0, 0.3))  # from the resting point, m
-_MISSED_M, _MISSED_RAD = 0.02, 0.03  # by how much a base may miss its stance
+MOST_RAD = 2.0  # 160 steps; a longer arm motion leaves no time for the rest of the skill
+_STRETCH_RAD = 12.0  # per metre of lift: largest joint motion between ready pose and touch
+_HIGH_SHIFTS = ((0.08, 0.0, 0.08), (0.2, 0.0, 0.2), (0.15, 0.0, 0.3))  # from the rest point, m
+_MISSED_M, _MISSED_RAD = 0.02, 0.03  # largest error of a base at its stance
 _MAX_DRIVES = 4
-_SAME_PLACE = 0.25  # m and rad: if one pose there cannot be driven to, nor can the other
-DETOUR_STEPS = 30.0  # of the arm, about, around what is in its way
-_MAX_DETOURS = 6  # arm paths around something, of which planning takes some milliseconds each
+_SAME_PLACE = 0.25  # m and rad: nearer poses than this are reachable or unreachable together
+DETOUR_STEPS = 30.0  # estimated cost of an arm path around obstacles
+_MAX_DETOURS = 6  # most arm paths around obstacles; planning each takes some milliseconds
 _ROOM_M = 0.6
-# Of an advance, where it is looked at; between shelves no object may be missed.
+# Shares of an advance at which collisions are checked; between shelves no object may be missed.
 _SHARES, _SHARES_INSIDE = (0.0, 0.34, 0.67), (0.0, 0.12, 0.25, 0.38, 0.5, 0.62, 0.75, 0.88)
-# Candidates that are looked at exactly, and how many more once there is a way: estimates are good
-# to some tens of steps. Ways from the same stance are much alike.
+# Candidates that are checked exactly, and how many of these after the first success, since the
+# estimates err by some tens of steps. Solutions of one stance are much alike, so few are enough.
 _LOOKS, _FEW_LOOKS, _ENOUGH_OF_A_STANCE = (300, 30), (150, 8), 3
-# What an arm before the camera counts: for a grasp, and where it is about to let go or there is
-# little time, as between shelves.
+# Cost of an arm that hides the camera's view: for a grasp; and for a release, or between shelves,
+# where time is short.
 _BLIND_STEPS = (60.0, 15.0)
-_TOUCH_STEPS = 10.0  # of the last stretch, about
-# A skill has 200 steps: what goes beyond these counts more than once.
+_TOUCH_STEPS = 10.0  # estimated duration of the motion from the ready pose to the touch
+# A skill has 200 steps; steps beyond `_COMFORTABLE_STEPS` cost `_HASTE` more.
 _COMFORTABLE_STEPS, _HASTE = 125.0, 2.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Reach:
-    """How to bring the cup to a target: drive, raise the arm, drive on, lower it.
+    """Plan that brings the cup to a target: drive, raise the arm, advance, lower the arm.
 
-    `legs` lead to the pose `first` (3,) with the arm as it is (None: it is there already); from
-    it `advance` metres straight on lead to `stance` (3,), driven with the arm in posture `via`
-    (7,): the ready posture itself, or a high one where that would run into something. `path` (k, 7)
-    leads the arm there, before the advance, from posture `arm` (7,); straight in joint space if
-    `direct`.
+    `legs` lead to the base pose `first` (3,) with the present arm posture; None if the base is
+    there. The advance is a straight drive of `advance` metres from `first` to `stance` (3,) with
+    the arm in posture `via` (7,). `via` is the ready posture, or a high posture if the ready one
+    would collide. Before the advance, `path` (k, 7) moves the arm from posture `arm` (7,) to `via`;
+    the path is straight in joint space if `direct`. At the stance the arm moves to the posture
+    `ready` (7,) and then `there` (7,), the touch. `steps` is the cost in control steps.
     """
 
     target: CupTarget
@@ -80,14 +81,14 @@ class Reach:
 
 
 class StanceSearch:
-    """Stances around a point, found once, for as many attempts as it takes.
+    """Search over stances around a point, which are found once and reused for all queries.
+
+    `enclosed` is whether the point is between shelves, see `under_something`.
 
     Args:
-        scene: where the robot is now.
-        point: (3,) the thing to reach.
-        drive_weight: what a step of driving counts beside one of the arm.
-
-    `enclosed` says that the point is between shelves, see `under_something`.
+        scene: present scene.
+        point: (3,) point to reach.
+        drive_weight: cost of a step of driving relative to a step of the arm.
     """
 
     def __init__(self, scene: Scene, point: np.ndarray, drive_weight: float = 1.0) -> None:
@@ -111,16 +112,16 @@ class StanceSearch:
         after: Callable[[Reach], float] | None = None,
         bound: float = math.inf,
     ) -> Reach | None:
-        """The cheapest way to one of the targets, or None.
+        """Returns the cheapest plan for one of the targets, or None.
 
         Args:
             targets: cup poses at the stances of this search.
-            margins: metres to keep at the ready pose and at the touch.
+            margins: required clearances at the ready pose and at the touch, metres.
             touching: index of the object that the tool may touch.
-            wanted: the steps that target `i` costs later on, inf to leave it out.
-            drive: plan how to drive there too; otherwise a rougher search will do.
-            after: the steps that a way costs once it has been gone.
-            bound: on the steps; something cheaper is looked for roughly.
+            wanted: returns the later cost of target `i` in steps, inf to leave the target out.
+            drive: whether to plan the drive too; without it the search is rougher.
+            after: returns the cost in steps that follows from a plan.
+            bound: upper bound of the cost; a finite bound makes the search rougher.
         """
         guess = self._guess(targets)
         found: list[Reach] = []
@@ -151,28 +152,28 @@ class StanceSearch:
                         best = min(best, found[-1].steps)
             if found or left > 0:
                 break
-            # The most promising ones may all have the same in their way: others from all over.
+            # One obstacle may block all of the best candidates, so others are sampled evenly.
             order = order[gone :: (len(order) - gone) // looks + 1]
         found.sort(key=lambda reach: reach.steps)
         if not drive:
-            # Of what is for later on, how long it takes is enough.
+            # Of a plan for later only the duration is needed.
             if self.enclosed and not self._any_roll:
                 found = self._with_paths(found)
             return found[0] if found else None
         return self._first_drivable(self._with_paths(found))
 
     def least(self, targets: CupTargets) -> float:
-        """About the steps that the quickest target takes."""
+        """Returns the estimated cost of the quickest target in control steps."""
         return float(self._guess(targets).min(initial=math.inf))
 
     def from_arm(self, arm: np.ndarray) -> "StanceSearch":
-        """The same stances for a robot that has brought its arm to another posture (7,)."""
+        """Returns a search with the same stances for another present arm posture (7,)."""
         other = copy.copy(self)
         other.scene, other._highs = dataclasses.replace(self.scene, arm=arm), None
         return other
 
     def carrying(self, held: Held) -> "StanceSearch":
-        """The same stances for a robot that holds something, the cup turned as may be."""
+        """Returns a search with the same stances for a robot that holds an object, at any roll."""
         other = copy.copy(self)
         other._any_roll = True
         other.scene = dataclasses.replace(self.scene, held=held)
@@ -180,7 +181,7 @@ class StanceSearch:
         return other
 
     def _guess(self, targets: CupTargets) -> np.ndarray:
-        """About the steps (m,) that each target takes; inf for out of reach."""
+        """Returns the estimated cost (m,) of each target in control steps, inf if out of reach."""
         stances, arm = self.stances, self.scene.arm
         far = _arm_estimates(
             targets.row, stances.stance, targets.tip + targets.shift, targets.pointing, arm,
@@ -190,13 +191,13 @@ class StanceSearch:
         return self._steps(targets.row, far, targets.extra + _TOUCH_STEPS)
 
     def _steps(self, row: np.ndarray, far: np.ndarray, extra: np.ndarray) -> np.ndarray:
-        """Control steps (m,) of driving, and of an arm that moves `far` (m,) rad and comes back."""
+        """Returns control steps (m,) of driving and of an arm motion by `far` (m,) rad and back."""
         return self._drive[row] + hurried(self._on[row] + 2.0 * far / ARM_DELTA_RAD + extra)
 
     def _look(
         self, targets: CupTargets, i: int, margins: tuple[float, float], touching: int
     ) -> Reach | None:
-        """The way to one target if it is free; its `steps` count drive and arm."""
+        """Returns the plan for one target if it is free, with `steps` of drive and arm, or None."""
         scene, row = self.scene, int(targets.row[i])
         here = bool(self.stances.here[row])
         margin, touch_margin = np.minimum(_HERE, margins) if here else margins
@@ -222,7 +223,7 @@ class StanceSearch:
                 contact.target,
                 touch_margin,
                 MOST_RAD,
-                # The last stretch must be short in joint space too, or the cup leaves its line.
+                # The last motion must be short in joint space too, or the cup leaves its line.
                 _STRETCH_RAD * math.sqrt(float(shift @ shift)),
                 *table().arguments(),
             )
@@ -252,7 +253,7 @@ class StanceSearch:
         )
 
     def _checker(self, row: int, share: float, touching: int) -> ArmChecker:
-        """The checker after a share of a stance's advance; kept."""
+        """Returns the collision checker after a share of a stance's advance; cached."""
         key = (row, share if self.stances.advance[row] else 1.0, touching)
         if key not in self._seen:
             base = ahead(self.stances.first[row], share * float(self.stances.advance[row]))
@@ -260,7 +261,7 @@ class StanceSearch:
         return self._seen[key]
 
     def _via(self, row: int, ready: np.ndarray, margin: float) -> np.ndarray | None:
-        """The posture (7,) in which to drive on to a stance, or None."""
+        """Returns the arm posture (7,) for the advance to a stance, or None."""
         if not self.stances.advance[row]:
             return ready
         shares = _SHARES_INSIDE if self.enclosed else _SHARES
@@ -276,7 +277,7 @@ class StanceSearch:
         return None
 
     def _with_paths(self, found: list[Reach]) -> list[Reach]:
-        """The ways with the arm's real path, by what they then take; the hopeless ones left out."""
+        """Replaces estimated arm paths by planned ones; returns feasible plans sorted by cost."""
         arm = self.scene.arm
         better: list[Reach] = []
         best, detours = np.inf, 0
@@ -284,7 +285,7 @@ class StanceSearch:
             if reach.steps >= best or detours == _MAX_DETOURS:
                 break
             if reach.via is not reach.ready:
-                # Over the furniture already: there must be a way down.
+                # The high posture is above the furniture, so a path down is required.
                 after = self.scene.checker(reach.stance)
                 if not edge_free(after, reach.via, reach.ready, MARGINS_M[1]):
                     detours += 1
@@ -325,7 +326,7 @@ class StanceSearch:
 
 
 def _steady(target: CupTarget, stance: np.ndarray, ready: np.ndarray, there: np.ndarray) -> bool:
-    """Whether a target can also be reached from where a base may really come to stand."""
+    """Returns whether a target can also be reached if the base misses its stance a little."""
     for turn in (_MISSED_RAD, -_MISSED_RAD):
         missed = ahead(stance + np.array([0.0, 0.0, turn]), -_MISSED_M)
         axis = to_base(missed, target.axis)
@@ -337,7 +338,7 @@ def _steady(target: CupTarget, stance: np.ndarray, ready: np.ndarray, there: np.
 
 
 def hurried(steps: np.ndarray) -> np.ndarray:
-    """Control steps of a skill (m,), those beyond what it comfortably has counted more."""
+    """Returns control steps (m,) with a penalty for those beyond `_COMFORTABLE_STEPS`."""
     return steps + _HASTE * np.maximum(steps - _COMFORTABLE_STEPS, 0.0)
 
 
@@ -354,7 +355,7 @@ def _arm_estimates(
     postures: np.ndarray,
     upward: np.ndarray,
 ) -> np.ndarray:
-    """About how far (m,), rad, the arm has to move for cup poses seen from their stances."""
+    """Estimates the arm's motion (m,), rad, to cup poses at their stances."""
     points, axes = np.empty((row.shape[0], 3)), np.empty((row.shape[0], 3))
     angles = np.full(row.shape[0], np.nan)
     for i in range(row.shape[0]):
@@ -370,7 +371,7 @@ def _arm_estimates(
 
 
 def under_something(scene: Scene, point: np.ndarray) -> bool:
-    """Whether furniture is over a point (3,) within an arm's length, as in a fridge."""
+    """Returns whether furniture is within `_ROOM_M` above a point (3,), as in a fridge."""
     bodies = static_bodies(scene.layout, scene.joints)
     delta = bodies.centre - point
     local = np.einsum("nji,nj->ni", bodies.rotation, delta)
@@ -380,15 +381,15 @@ def under_something(scene: Scene, point: np.ndarray) -> bool:
 
 
 def high_postures(scene: Scene) -> tuple[np.ndarray, ...]:
-    """Postures with the cup above its resting point, for driving over furniture, lowest first."""
+    """Returns postures with the cup above the rest point, for advances over furniture."""
     found = (posture_at(np.add(REST_EE, shift), scene.arm) for shift in _HIGH_SHIFTS)
     return tuple(q for q in found if q is not None)
 
 
 def posture_at(point: np.ndarray, near: np.ndarray) -> np.ndarray | None:
-    """The posture (7,) nearest to `near` with the cup at a point (3,) of the base frame, or None.
+    """Returns the posture (7,) nearest to `near` with the cup at a point (3,), or None.
 
-    The cup may point anywhere.
+    The point is in the base frame. The cup may point in any direction.
     """
     best, chosen = MOST_RAD, None
     for seed in itertools.chain((near,), SEEDS):

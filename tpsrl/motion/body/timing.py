@@ -1,4 +1,4 @@
-"""Whether base and arm can move at the same time, and how much later one of them has to start."""
+"""Simultaneous motion of base and arm: feasibility, and the delay of one of them."""
 
 import dataclasses
 import itertools
@@ -10,19 +10,24 @@ from tpsrl.motion.base.driving import Leg, drive_poses
 from tpsrl.motion.scene import Scene
 from tpsrl.world.action import ARM_DELTA_RAD
 
-_EVERY = 4  # steps between two looks
-_SLACK = 5  # by how many steps the base may be early or late
+_EVERY = 4  # control steps between checks
+_SLACK = 5  # control steps by which the base may be early or late
 MARGIN_M = 0.01
-_START_M = 0.15  # up to here from the start, nothing need be freer than it is there
-# Shares of the duration of drive (arm starts later) and of arm motion (base starts later).
+_START_M = 0.15  # within this distance of the start, the clearance at the start is enough
+# Delays as shares of the duration of the drive (arm starts later) or of the arm's motion (base
+# starts later).
 _ARM_WAITS = (0.0, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9)
 _BASE_WAITS = (0.15, 0.3, 0.5, 0.7)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Together:
-    """How many steps the arm starts after the base (negative: before it), its way (k, 7) after the
-    present posture, and the steps that both take."""
+    """Simultaneous motion of base and arm.
+
+    `delay` is the number of control steps by which the arm starts after the base, negative if
+    before. `path` (k, 7) has the arm's waypoints after the present posture. `steps` is the duration
+    of the whole motion.
+    """
 
     delay: int
     path: np.ndarray
@@ -36,17 +41,17 @@ def plan_together(
     anywhere: bool = False,
     margin: float = MARGIN_M,
 ) -> Together | None:
-    """The quickest way to move base and arm at once, or None if one has to wait for the other.
+    """Plans the quickest simultaneous motion, or None if base or arm has to wait for the other.
 
-    Beside the arm's own way the straight one is tried, which may be free on the way to a place
-    where it is not.
+    Beside the given path of the arm the straight one is tried, which may be free during the drive
+    even if it is blocked at one of its ends.
 
     Args:
-        scene: where base and arm are now.
-        legs: the base's way.
-        path: the arm's way-points (k, 7), the first one being where it is.
-        anywhere: the path has not been checked from where the base ends.
-        margin: that is kept, m.
+        scene: present state of base and arm.
+        legs: legs of the base.
+        path: waypoints (k, 7) of the arm, the first one the present posture.
+        anywhere: whether the path still has to be checked at the end of the drive.
+        margin: required clearance, metres.
     """
     poses = drive_poses(scene.base, legs)
     ways = [_with_arm(scene, poses, path, anywhere, margin)]
@@ -56,14 +61,14 @@ def plan_together(
 
 
 def slowest(base: np.ndarray, legs: list[Leg], path: np.ndarray) -> int:
-    """Control steps of driving along legs, and then moving the arm along way-points (k, 7)."""
+    """Returns the control steps of a drive followed by an arm motion along waypoints (k, 7)."""
     return len(drive_poses(base, legs)) + len(_arm_way(path))
 
 
 def _with_arm(
     scene: Scene, poses: np.ndarray, path: np.ndarray, check: bool, margin: float
 ) -> Together | None:
-    """The quickest for one way of the arm; `check`s it also after the base has arrived."""
+    """Returns the quickest motion for one arm path; with `check` also checks it after the drive."""
     arm = _arm_way(path)
     if not len(poses):
         return None if check else Together(0, path[1:], len(arm))
@@ -77,7 +82,7 @@ def _with_arm(
 
 
 def _arm_way(path: np.ndarray) -> np.ndarray:
-    """Where the arm is told to be (n, 7) after each control step."""
+    """Returns the target posture (n, 7) of the arm after each control step."""
     postures = [path[0]]
     for a, b in itertools.pairwise(path):
         count = math.ceil(float(np.abs(b - a).max()) / ARM_DELTA_RAD)
@@ -88,7 +93,10 @@ def _arm_way(path: np.ndarray) -> np.ndarray:
 def _free(
     scene: Scene, poses: np.ndarray, arm: np.ndarray, delay: int, until: int, margin: float
 ) -> bool:
-    """Whether arm and base keep clear, the base a little early or late, at least `until` a step."""
+    """Returns whether arm and base stay clear, also if the base is a little early or late.
+
+    Checks at least the first `until` control steps.
+    """
     floor, air = scene.footprint(arm[0]).margin(*scene.base), _clearance(scene, scene.base, arm[0])
     waits = max(-delay, 0)
     for step in range(_EVERY, max(until, waits + len(poses)) + _SLACK, _EVERY):

@@ -1,1 +1,1 @@
-"""Doors and drawers: how to hold them, and how the base moves them."""
+"""Doors and drawers: holds for the cup, and motion by the base."""

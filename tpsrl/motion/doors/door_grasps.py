@@ -1,8 +1,8 @@
-"""Where to stand, and how to hold the arm, to open or close a door or drawer by driving.
+"""Stances and arm postures for opening or closing a door or drawer by driving.
 
-The arm takes one posture, in which the base drives up to the face and then takes it along
-(`drag`), so a way is a posture and the base pose at contact, the stance. Each way of holding the
-arm (`postures`) gives one stance; they are tried in order of their cost in control steps.
+The arm keeps one posture while the base drives up to the face and then moves it (`door_motion`). A
+candidate is therefore an arm posture and the base pose at contact, the stance. Each hold (`holds`)
+gives one stance. Candidates are tried in order of their cost in control steps.
 """
 
 import dataclasses
@@ -37,44 +37,49 @@ from tpsrl.world.kinematics import cup_pose
 from tpsrl.world.layouts import resolve
 from tpsrl.world.reach import to_base
 
-# How far to open: drawers to just before the stop, the door until the shelf is free; and what
-# must be possible for a stance to be worth it. Less than 0.45 m leaves bowls under the worktop.
+# Goals of opening, and the least positions for which a stance is accepted. Drawers open to just
+# before the stop, since less than 0.45 m leaves bowls under the worktop. The door opens until the
+# shelf is free.
 _OPEN_M, _LEAST_M = 0.48, 0.46
 _OPEN_RAD, _LEAST_RAD, _ENOUGH_RAD = 1.5, 1.3, 1.19
-_SHUT = 0.035  # what stands out over a drawer may keep the hand from pushing it any further
+_SHUT = 0.035  # counts as closed; objects above a drawer may keep the hand from pushing further
 
-RETREAT_M = 0.35  # an arm that folds nearer than this moves the drawer again
-_IN_M, _OFF_M, _BESIDE_M = -0.05, 0.2, 0.08  # from the face and marker, where a cup is before it
-_OVERSHOOT_M = 0.08  # that a cup which is taken off the face adds to it
-_APPROACH_M = 0.1  # the last stretch, driven with the arm out
-_ENTER_M = 0.25  # where the hand goes between an open door and a wall
+RETREAT_M = 0.35  # an arm that folds nearer to the face than this would move the drawer again
+_IN_M, _OFF_M, _BESIDE_M = -0.05, 0.2, 0.08  # limits of a cup in front of a face, see `from_here`
+_OVERSHOOT_M = 0.08  # further retreat of the base while the cup is taken off the face
+_APPROACH_M = 0.1  # length of the last straight drive, with the arm in its posture
+_ENTER_M = 0.25  # the same for a hand that enters between an open door and a wall
 _ENTERING = (0.2, 0.4, 0.6, 0.8, 1.0)
-_BRUSH_M = 0.012  # nearer to an edge, a base that drives a centimetre beside its way would hit it
+_BRUSH_M = 0.012  # clearance from edges, since the base deviates by up to a centimetre
 _MARGIN_M = 0.006
 _CREEP_STEPS = 8.0
-# Navigate is to end within HAB's 15 degrees of the handle, if that does not cost too much.
+# Navigate should end within HAB's 15 degrees of the handle, if that does not cost too much.
 _FACING_RAD, _ASKEW_STEPS = 0.24, 40.0
-_ODD_STEPS = 150.0  # that a radian off the usual way counts
-_STRAIGHT, _STRAIGHT_SLIDE = 1.5, 0.3  # what straight on counts beside the arm's radians
-# The same where one way is chosen for all, what a metre counts by which robots stand beside it when
-# they begin, and where that is; all for doors, and for drawers.
+_ODD_STEPS = 150.0  # cost of a radian of deviation from the usual hold
+_STRAIGHT, _STRAIGHT_SLIDE = 1.5, 0.3  # weights of yaw to the face beside arm motion: door, drawer
+# Weights of `usual_hold`, for doors and for drawers: of a radian of yaw (_TURNED) and of a metre
+# beside the place where robots begin (_ASIDE). That place is _STANDS_M beside the handle of a door.
 _TURNED, _TURNED_SLIDE = 0.4, 0.15
 _ASIDE, _ASIDE_SLIDE = 1.0, 0.6
-_FAR_SLIDE = 0.5  # a metre off a drawer's face: there may be a wall behind, and it backs off so far
+_FAR_SLIDE = 0.5  # weight of a metre off a drawer's face: a wall behind may limit the retreat
 _STANDS_M = -0.27
 _TURNED_PUSH, _PAST_THE_EDGE_RAD = 1.0, -0.9
-_DRIVES_KNOWN = 600  # ways for which the drive is looked up
-_PLACE_M, _PLACE_RAD, _SAME_PLACE = 0.08, 0.2, 3  # ways kept for stances so near to each other
-_ARRIVED = 0.6  # of them: so near, the last stretch makes up for the rest
+_DRIVES_KNOWN = 600  # number of candidates for which the drive is estimated
+_PLACE_M, _PLACE_RAD, _SAME_PLACE = 0.08, 0.2, 3  # size of a place, and candidates kept for each
+_ARRIVED = 0.6  # in places: a base this near to `first` corrects the error in the last drive
 _MAX_WAYS = 400
 _MAX_DRIVES = 6
-_COMPARED, _ELSEWHERE = 8, 2.0  # places of which it is found out how long they really take
+_COMPARED, _ELSEWHERE = 8, 2.0  # candidates that are timed exactly, and their spacing in places
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Approach:
-    """Drive along `legs` (None: no need) to base pose `first` (3,), put the arm into `posture`
-    (7,), and drive straight on to `stance` (3,), where the cup is on the face."""
+    """Plan that brings the cup to a face.
+
+    The base drives along `legs` (None if not needed) to pose `first` (3,), the arm moves to
+    `posture` (7,), and the base drives straight ahead to `stance` (3,), where the cup is on the
+    face.
+    """
 
     legs: list[Leg] | None
     first: np.ndarray
@@ -84,21 +89,21 @@ class Approach:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Ways:
-    """One way a row, the quickest first."""
+    """Candidates, one a row, quickest first."""
 
-    steps: np.ndarray  # (n,) about
-    back: np.ndarray  # (n,) of these, from the handle to rest
+    steps: np.ndarray  # (n,) estimated control steps
+    back: np.ndarray  # (n,) the part of `steps` from the handle to rest
     first: np.ndarray  # (n, 3)
     stance: np.ndarray  # (n, 3)
     posture: np.ndarray  # (n, 7)
 
     def rows(self, rows: np.ndarray) -> "_Ways":
-        """Some of them."""
+        """Returns the candidates in some rows."""
         return _Ways(*(getattr(self, field.name)[rows] for field in dataclasses.fields(self)))
 
 
 def open_goal(handle: Handle) -> tuple[float, float, float]:
-    """Joint positions (rad or m): how far to open, how far at least, and failing that."""
+    """Returns joint positions (rad or m): goal, least position, and least position as fallback."""
     if handle.slides:
         return _OPEN_M, _LEAST_M, _LEAST_M
     return _OPEN_RAD, _LEAST_RAD, _ENOUGH_RAD
@@ -107,17 +112,17 @@ def open_goal(handle: Handle) -> tuple[float, float, float]:
 def plan_approach(
     scene: Scene, handle: Handle, joint: float, opening: bool, usual: bool = False
 ) -> Approach | None:
-    """The quickest way to open or close from joint position `joint`, or None.
+    """Plans the quickest approach for opening or closing from joint position `joint`, or None.
 
-    With `usual` one way of holding the arm is preferred wherever it can be had, be it slower: who
-    learns from it sees the same done every time.
+    With `usual` one hold is preferred wherever it is possible, even if it is slower, so that
+    policies learn from consistent demonstrations.
     """
     search = _Search(scene, handle, joint, opening, usual)
     return search.from_here() or search.best()
 
 
 class _Search:
-    """Tries ways in turn."""
+    """Search for an approach."""
 
     def __init__(
         self, scene: Scene, handle: Handle, joint: float, opening: bool, usual: bool
@@ -130,7 +135,7 @@ class _Search:
         self._goals = open_goal(handle) if opening else (0.0, _SHUT, _SHUT)
 
     def from_here(self) -> Approach | None:
-        """Straight on to the face with the arm as it is, if that is held before it already."""
+        """Returns a straight drive to the face if the arm is already in front of it, or None."""
         scene, normal = self._scene, self._handle.normal(self._joint)
         tip, turn = cup_pose(scene.arm)
         facing = float(-to_base(scene.base, normal) @ turn[:, 0])
@@ -146,7 +151,7 @@ class _Search:
         return Approach(None, scene.base, stance, scene.arm)
 
     def best(self) -> Approach | None:
-        """The quickest way that is free, or None."""
+        """Returns the quickest free approach, or None."""
         _, least, fallback = self._goals
         ways = self._ways()
         walled: list[np.ndarray] = []
@@ -186,19 +191,19 @@ class _Search:
         return chosen
 
     def _enters(self, first: np.ndarray, stance: np.ndarray, posture: np.ndarray) -> bool:
-        """Whether the arm can be raised at `first` (3,), and the hand come from there to a face."""
+        """Returns whether the arm can be raised at `first` (3,) and then reach the face."""
         if not drivable(self._footprint, first, FOOTPRINT_MARGIN_M):
             return False
         around = _with_posture(self._footprint, self._scene, posture)
         if around.margin(*first) < _MARGIN_M:
             return False
-        # A hand that pushes may come around a door's edge; one that pulls stays before the face.
+        # A pushing hand may come around the edge of a door; a pulling hand stays before the face.
         return self._opening or all(
             around.margin(*first + t * (stance - first)) > _BRUSH_M for t in _ENTERING
         )
 
     def _drag(self, stance: np.ndarray, posture: np.ndarray) -> Drag | None:
-        """What comes of a stance; None where something is in the way, then or afterwards."""
+        """Returns the motion possible from a stance, None for a collision then or afterwards."""
         scene, handle = self._scene, self._handle
         reaching = _with_posture(self._without, scene, posture)
         if reaching.margin(*stance) < 0.0:
@@ -210,7 +215,7 @@ class _Search:
         back = RETREAT_M if self._far_enough(drag, least) else RETREAT_M / 2
         if not can_back_off(reaching, drag.base, back):
             return None
-        # There the arm is folded, and from there the robot drives off.
+        # The arm is folded at these poses before the robot drives off.
         folded = _with_posture(self._without, scene, REST)
         ends = (ahead(drag.base, -back), ahead(drag.base, -back - _OVERSHOOT_M))
         return drag if all(folded.margin(*end) > _MARGIN_M for end in ends) else None
@@ -219,7 +224,7 @@ class _Search:
         return drag.joint >= least if self._opening else drag.joint <= least
 
     def _ways(self) -> _Ways:
-        """The ways that are worth trying."""
+        """Returns the most promising candidates."""
         scene = self._scene
         table = _table(self._handle, self._joint, self._opening, scene.layout)
         stance = _stances(self._handle, self._joint, table)
@@ -237,7 +242,7 @@ class _Search:
         field = drive_field(self._footprint, scene.base)
         arm = np.abs(ways.posture - scene.arm).max(axis=1) / ARM_DELTA_RAD
         drive = np.array([field(pose) for pose in ways.first]) + DRIVE_STEPS
-        if not np.isfinite(drive).any():  # the base stands so close to something
+        if not np.isfinite(drive).any():  # the base is too close to an obstacle for the field
             drive = ways.steps - ways.back
         steps = np.maximum(drive, arm) + self._askew(ways.first) + ways.back + _CREEP_STEPS
         ways = dataclasses.replace(ways, steps=steps)
@@ -245,7 +250,7 @@ class _Search:
         return ways.rows(order[np.isfinite(steps[order])][:_MAX_WAYS])
 
     def _on_floor(self, poses: np.ndarray) -> np.ndarray:
-        """Whether the base's disc is free at poses (n, 3), as far as a coarse look tells."""
+        """Returns whether the base's disc is free at poses (n, 3), by a coarse check."""
         disc, origin = self._footprint.disc, np.array(self._footprint.origin)
         ix, iy = ((poses[:, :2] - origin) / CELL_M).astype(np.int64).T
         inside = (ix >= 0) & (iy >= 0) & (ix < disc.shape[1]) & (iy < disc.shape[0])
@@ -253,16 +258,17 @@ class _Search:
         return inside & clear
 
     def _askew(self, first: np.ndarray) -> np.ndarray:
-        """What not facing the handle costs (n,)."""
+        """Returns the cost (n,) of poses that do not face the handle."""
         away = self._handle.point(self._joint)[:2] - first[:, :2]
         off = np.abs(wrap_angle(np.arctan2(away[:, 1], away[:, 0]) - first[:, 2]))
         return np.where(off > _FACING_RAD, _ASKEW_STEPS, 0.0)
 
 
 def usual_hold(handle: Handle, joint: float, layout: str) -> tuple[np.ndarray, np.ndarray]:
-    """The posture (7,) before a face that opens it, and the base pose (3,) with the cup on it.
+    """Returns the usual posture (7,) for opening, and the base pose (3,) with the cup on the face.
 
-    The same in all homes, be something in its way in some: who learns from it cannot tell.
+    The result is the same in all homes, even where it is blocked, since a policy that learns from
+    it cannot tell the homes apart.
     """
     table = _table(handle, joint, True, layout)
     stance, normal = _stances(handle, joint, table), handle.normal(joint)[:2]
@@ -278,9 +284,10 @@ def usual_hold(handle: Handle, joint: float, layout: str) -> tuple[np.ndarray, n
 
 
 def usual_push(handle: Handle, joint: float) -> np.ndarray:
-    """The posture (7,) before a door's face that shuts it, past its free edge.
+    """Returns the usual posture (7,) for closing a door, with the hand past its free edge.
 
-    The same in all homes, however far it is open: behind a door there may be a wall.
+    The result is the same in all homes and for all joint positions, since a wall may be behind the
+    door.
     """
     table = holds(round(float(handle.point(joint)[2]), 2), opening=False)
     odd = _TURNED_PUSH * np.abs(table.inward - _PAST_THE_EDGE_RAD)
@@ -288,11 +295,11 @@ def usual_push(handle: Handle, joint: float) -> np.ndarray:
 
 
 def _odd(table: Holds, slides: bool) -> np.ndarray:
-    """How unusual ways to hold the arm are (n,), in steps: how far from the usual one.
+    """Returns the cost (n,) of holds by their deviation from the usual hold, control steps.
 
-    That has the robot stand straight before the face, where there is room in every home, and the
-    arm near to rest. (The quickest way to the fridge is from beside it, which a wall next to its
-    hinge leaves no room for.)
+    In the usual hold the robot stands straight in front of the face, where every home has room,
+    with the arm near rest. (The quickest hold of the fridge is from beside it, which a wall next to
+    the hinge prevents.)
     """
     straight = _STRAIGHT_SLIDE if slides else _STRAIGHT
     far = np.abs(table.posture - REST).max(axis=1) + straight * np.abs(table.inward)
@@ -304,18 +311,18 @@ def _odd(table: Holds, slides: bool) -> np.ndarray:
 
 
 def _table(handle: Handle, joint: float, opening: bool, layout: str) -> Holds:
-    """The ways to hold the arm that are worth trying."""
+    """Returns the holds that are worth trying."""
     height = round(float(handle.point(joint)[2]), 2)
     if not opening or joint > _SHUT:
         return holds(height, opening)
-    # What comes of the way from a shut door does not depend on where in a home it is.
+    # The possible motion of a shut door does not depend on its place in the home.
     layout_set = resolve(layout)[0]
     return _promising(f"{layout_set.name}/{next(iter(layout_set.layouts))}", handle.marker, height)
 
 
 @functools.lru_cache(maxsize=16)
 def _promising(layout: str, marker: str, height: float) -> Holds:
-    """The ways to hold the arm with which a shut door or drawer could be opened, if far enough."""
+    """Returns the holds with which a shut door or drawer can be opened far enough; cached."""
     table, where = holds(height, opening=True), handle_of(layout, marker)
     goal, _, enough = open_goal(where)
     stance = _stances(where, 0.0, table)
@@ -323,7 +330,7 @@ def _promising(layout: str, marker: str, height: float) -> Holds:
 
 
 def _stances(handle: Handle, joint: float, table: Holds) -> np.ndarray:
-    """Base poses (n, 3) at which the cup is on the face."""
+    """Returns the base poses (n, 3) at which the cup is on the face."""
     point, into = handle.point(joint), -handle.normal(joint)
     yaw = (math.atan2(into[1], into[0]) - table.inward + math.pi) % (2 * math.pi) - math.pi
     cos, sin = np.cos(yaw), np.sin(yaw)
@@ -334,13 +341,13 @@ def _stances(handle: Handle, joint: float, table: Holds) -> np.ndarray:
 
 
 def _ahead(poses: np.ndarray, distance: float) -> np.ndarray:
-    """Base poses (n, 3) so far (m) straight ahead of others."""
+    """Returns the base poses (n, 3) `distance` metres straight ahead of others."""
     yaw = poses[:, 2]
     return poses + distance * np.stack([np.cos(yaw), np.sin(yaw), np.zeros(len(yaw))], axis=1)
 
 
 def _spread(ways: _Ways, count: int) -> np.ndarray:
-    """Rows of the quickest ways, few of them from nearly the same stance."""
+    """Returns rows of the quickest candidates, at most `_SAME_PLACE` for each place."""
     cell = np.column_stack([ways.stance[:, :2] / _PLACE_M, ways.stance[:, 2] / _PLACE_RAD])
     taken: dict[tuple[int, ...], int] = {}
     chosen: list[int] = []
@@ -355,19 +362,19 @@ def _spread(ways: _Ways, count: int) -> np.ndarray:
 
 
 def _near(a: np.ndarray, b: np.ndarray, places: float) -> bool:
-    """Whether two base poses (3,) are nearly the same."""
+    """Returns whether two base poses (3,) are less than `places` places apart."""
     apart = np.abs(a[:2] - b[:2]).max() / _PLACE_M, abs(wrap_angle(a[2] - b[2])) / _PLACE_RAD
     return bool(max(apart) < places)
 
 
 def _with_posture(footprint: Footprint, scene: Scene, posture: np.ndarray) -> Footprint:
-    """The footprint with the arm in another posture."""
+    """Returns the footprint with another arm posture."""
     centre, radius = posed_spheres(posture, scene.spheres)
     return dataclasses.replace(footprint, centre=centre, radius=radius)
 
 
 def _steps_to(scene: Scene, approach: Approach) -> float:
-    """How long base and arm take, one after the other where they cannot move at once."""
+    """Returns the control steps of drive and arm motion, in sequence if not possible at once."""
     path = np.stack([scene.arm, approach.posture])
     way = plan_together(scene, approach.legs or [], path, anywhere=True)
     return way.steps if way is not None else slowest(scene.base, approach.legs or [], path)

@@ -1,6 +1,6 @@
-"""Moving a door or drawer with the base while the arm keeps its posture.
+"""Motion of a door or drawer by the base, while the arm keeps its posture.
 
-The cup's tip is led by driving (`tpsrl.motion.base.tip_tracking`).
+Driving moves the tip of the cup (`tpsrl.motion.base.tip_tracking`).
 """
 
 import dataclasses
@@ -23,18 +23,19 @@ from tpsrl.world.kinematics import arm_frames, cup_pose
 from tpsrl.world.layouts import resolve
 from tpsrl.world.state import JOINTS
 
-_STEP_M = 0.03  # of the cup, between two checked poses
-_START_MARGIN_M, _ARM_MARGIN_M = -0.005, -0.015  # spheres are fatter than what they stand for
+_STEP_M = 0.03  # step of the cup between checked poses
+_START_MARGIN_M, _ARM_MARGIN_M = -0.005, -0.015  # negative, since spheres are larger than the links
 _FLOOR_MARGIN_M = 0.005
-# Cosine between the cup's axis and the face: flatter, the gripper touches before the cup.
+# Least cosine between the cup's axis and the direction into the face. At flatter angles the gripper
+# touches before the cup.
 LEAST_FACING = 0.42
-LEAST_PUSHING = 0.0  # which does no harm when it only pushes
-_HEAD_M = 1.25  # what is above passes over the robot's head
+LEAST_PUSHING = 0.0  # a touch of the gripper does no harm when pushing
+_HEAD_M = 1.25  # higher boxes pass over the robot's head
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Drag:
-    """How far a door or drawer can be moved from a stance, and where the base ends (3,)."""
+    """Motion of a door or drawer from a stance: last joint position, and last base pose (3,)."""
 
     joint: float
     base: np.ndarray
@@ -49,10 +50,17 @@ def foresee(
     goal: float,
     footprint: Footprint | None = None,
 ) -> Drag:
-    """Follows the handle from joint position `joint` towards `goal` until something is hit.
+    """Predicts the motion of a handle from position `joint` towards `goal` until a collision.
 
-    `footprint`, that of the posture without the door or drawer that is moved and what is in it,
-    saves making it.
+    Args:
+        scene: present scene.
+        handle: handle of the door or drawer.
+        base: (3,) base pose with the cup on the face.
+        posture: (7,) arm posture.
+        joint: present joint position, rad or m.
+        goal: goal of the joint position, rad or m.
+        footprint: footprint of the posture without the door or drawer and its contents; computed if
+            None.
     """
     tip, turn = cup_pose(posture)
     if footprint is None:
@@ -75,7 +83,7 @@ def foresee(
 
 
 def without_load(scene: Scene, handle: Handle, joint: float) -> Scene:
-    """The scene without the objects in a drawer, which come along with it."""
+    """Returns the scene without the objects in a drawer, which move along with it."""
     if not handle.slides or scene.held is not None:
         return scene
     boxes = handle.boxes(joint)
@@ -89,9 +97,9 @@ def without_load(scene: Scene, handle: Handle, joint: float) -> Scene:
 def foresee_all(
     layout: str, marker: str, bases: np.ndarray, postures: np.ndarray, goal: float
 ) -> np.ndarray:
-    """How far (n,) a shut door or drawer could be opened with nothing but its furniture around.
+    """Predicts how far (n,) a shut door or drawer can be opened, with only its furniture around.
 
-    From stances `bases` (n, 3), with arm postures (n, 7).
+    `bases` (n, 3) are the stances, `postures` (n, 7) the arm postures.
     """
     way = _way(layout, marker, 0.0, goal)
     joints = [0.0] * len(JOINTS)
@@ -116,9 +124,9 @@ def foresee_all(
 def clear_of_link(
     scene: Scene, handle: Handle, joint: float, base: np.ndarray, posture: np.ndarray
 ) -> bool:
-    """Whether arm and trunk at a base pose (3,) are clear of the door or drawer itself.
+    """Returns whether arm and trunk at a base pose (3,) are clear of the door or drawer itself.
 
-    The hand may touch its front.
+    The hand may touch the front.
     """
     way = _way(scene.layout, handle.marker, joint, joint)
     centre, _ = posed_spheres(posture, scene.spheres)
@@ -129,7 +137,7 @@ def clear_of_link(
 
 
 def hand_to_front(handle: Handle, joint: float, base: np.ndarray, posture: np.ndarray) -> float:
-    """Least distance (m) of the hand's spheres to the front of a door or drawer."""
+    """Returns the least distance (m) of the hand's spheres to the front of a door or drawer."""
     boxes = handle.boxes(joint)
     row = [box.name for box in handle.link.boxes].index(handle.front.partition("/")[2])
     hand = ARM_SPHERES.link == TOOL
@@ -139,7 +147,7 @@ def hand_to_front(handle: Handle, joint: float, base: np.ndarray, posture: np.nd
 
 
 def can_back_off(footprint: Footprint, base: np.ndarray, by: float) -> bool:
-    """Whether a base (3,) can then drive straight back with the arm as it is."""
+    """Returns whether a base (3,) can drive straight back by `by` metres with the same posture."""
     return all(
         footprint.margin(*ahead(base, -d)) > _FLOOR_MARGIN_M for d in (by / 3, 2 * by / 3, by)
     )
@@ -147,23 +155,23 @@ def can_back_off(footprint: Footprint, base: np.ndarray, by: float) -> bool:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Way:
-    """Where a door or drawer is at m joint positions: origin, rotation, centres of its boxes."""
+    """Poses of a door or drawer at m joint positions: origin, rotation, centres of its boxes."""
 
     joints: np.ndarray  # (m,)
     pos: np.ndarray  # (m, 3)
     turn: np.ndarray  # (m, 3, 3)
     centre: np.ndarray  # (m, b, 3)
     half: np.ndarray  # (b, 3)
-    front: int  # the box that the face belongs to
+    front: int  # index of the box with the face
 
     def arguments(self) -> tuple:
-        """What the compiled functions take: all but the joint positions."""
+        """Returns the arguments of the compiled functions: all fields except `joints`."""
         return self.pos, self.turn, self.centre, self.half, self.front
 
 
 @functools.lru_cache(maxsize=256)
 def _way(layout: str, marker: str, joint: float, goal: float) -> _Way:
-    """From one joint position to another in steps of `_STEP_M` at the handle."""
+    """Returns the poses from one joint position to another in steps of `_STEP_M` at the handle."""
     where = handle_of(layout, marker)
     reach = 1.0 if where.slides else math.hypot(where.face[0], where.face[1])
     count = max(1, math.ceil(abs(goal - joint) * reach / _STEP_M))
@@ -190,7 +198,7 @@ def _follow(
     arm: tuple,
     footprint: tuple,
 ) -> tuple[int, np.ndarray]:
-    """How many places of a way the base can follow, and where it then is (3,)."""
+    """Returns the last place of a way that the base can follow to, and its base pose (3,)."""
     at = base.copy()
     local = way[1][0].T @ (to_world(base, hold[0]) - way[0][0])
     for i in range(1, len(way[0])):
@@ -205,16 +213,16 @@ def _follow(
 def _follow_one(
     base: np.ndarray, i: int, local: np.ndarray, hold: tuple, least: float, way: tuple, arm: tuple
 ) -> tuple[np.ndarray, bool]:
-    """Where the base (3,) is when the cup has come along to place `i`, and whether it may be there.
+    """Returns the base pose (3,) with the cup at place `i` of a way, and whether it is allowed.
 
     Args:
-        base: where it was a place before.
-        i: of the way.
-        local: (3,) what the cup holds, in the frame of the door or drawer.
+        base: (3,) base pose at the previous place.
+        i: index of the place.
+        local: (3,) point held by the cup, frame of the door or drawer.
         hold: tip (3,) and axis (3,) of the cup, base frame.
-        least: cosine between axis and face.
+        least: least cosine between the axis and the direction into the face.
         way: see `_Way.arguments`.
-        arm: spheres (n, 3) of the base frame, radii (n,), whether they are the hand's (n,).
+        arm: spheres (n, 3) in the base frame, radii (n,), whether they are the hand's (n,).
     """
     origin, turn, centre, half, front = way
     tip, axis = hold
@@ -244,8 +252,10 @@ def _follow_all(
     furniture: tuple,
     spheres: tuple,
 ) -> np.ndarray:
-    """How many places of a way the base can follow (n,), from base poses (n, 3) with arm postures
-    (n, 7); the furniture's boxes (m, ...) are in the way only at the first place.
+    """Returns the last places (n,) of a way that the base can follow to.
+
+    The base starts at poses (n, 3) with arm postures (n, 7). The furniture's boxes (m, ...) are
+    checked only at the first place.
     """
     link, centre, radius = spheres
     reached = np.zeros(len(bases), dtype=np.int64)
@@ -281,10 +291,10 @@ def _hits_link(
     hand: np.ndarray,
     margin: float,
 ) -> bool:
-    """Whether arm or trunk run into the very door or drawer that is being moved.
+    """Returns whether arm or trunk collide with the door or drawer that is being moved.
 
-    Its boxes have centres (b, 3), one rotation (3, 3), and halves (b, 3); the spheres (n, 3), (n,)
-    are of the base frame, and those of the hand may touch box `front`.
+    Its boxes have centres (b, 3), one rotation (3, 3), and half extents (b, 3). The spheres (n, 3),
+    (n,) are in the base frame; those of the hand may touch box `front`.
     """
     for j in range(len(centre)):
         if centre[j, 2] - half[j, 2] < _HEAD_M:
@@ -309,7 +319,7 @@ def _least_distance(
     turn: np.ndarray,
     half: np.ndarray,
 ) -> float:
-    """From spheres (n, 3), (n,) of the frame of a base pose (3,) to boxes (m, ...), m."""
+    """Returns the least distance (m) of spheres in the frame of a base pose to boxes (m, ...)."""
     least = 1e9
     for i in range(len(radius)):
         point = to_world(base, sphere[i])

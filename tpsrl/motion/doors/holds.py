@@ -1,7 +1,7 @@
-"""How to hold the arm against the face of a door or drawer, wherever the base stands.
+"""Holds: arm postures with the cup against the face of a door or drawer, for any base pose.
 
-The base goes anywhere, so a posture and the direction in which it meets the face say where to
-stand. One table for a height of the face therefore serves every stance, and every home.
+A posture and the direction into the face determine the base pose. One table for each height of a
+face therefore serves every stance and every home.
 """
 
 import dataclasses
@@ -19,22 +19,22 @@ from tpsrl.world.footprint import posed_spheres
 from tpsrl.world.kinematics import cup_pose, inverse
 from tpsrl.world.reach import CUP_AXIS, NO_OFFSET, SEEDS
 
-# Cup: distance and bearing of its tip from the base, height of the contact relative to the marker
-# (m), and where it points (rad; downwards, and to the side).
+# Cup: distance (m) and bearing (rad) of its tip from the base, height of the contact relative to
+# the marker (m), pitch below the horizontal and heading (rad).
 _DISTANCES = np.arange(0.45, 1.01, 0.05)
 _BEARINGS = np.arange(-0.45, 0.46, 0.15)
 _HEIGHTS = np.array([0.065, 0.03, 0.0, -0.05])
 _PITCHES = np.radians([60.0, 50.0, 42.0, 35.0, 28.0, 15.0, 0.0])
 _HEADINGS = np.arange(-1.2, 1.21, 0.3)
-# Where the face is towards, as seen from the base: to pull one stands before it, to push at most
-# beside it.
+# Headings (rad) of the direction into the face in the base frame: a pulling robot stands in front
+# of the face, a pushing one may stand beside it.
 _INWARD = np.arange(-0.9, 0.91, 0.15)
 _BESIDE = np.arange(-2.1, 2.11, 0.3)
 _MOST_ARM_STEPS = 120.0
 _SEEDS = 3
 _FACE_MARGIN_M, _BODY_MARGIN_M = 0.004, 0.006
-PUSH_GAP_M = 0.015  # from the face that is going to be pushed
-_TOOL_M, _TOOL_RADIUS_M = 0.11, 0.048  # from the cup's tip to the gripper, which is wider
+PUSH_GAP_M = 0.015  # gap to a face that is about to be pushed
+_TOOL_M, _TOOL_RADIUS_M = 0.11, 0.048  # distance from the cup's tip to the gripper, and its radius
 _NOTHING = Bodies(
     np.empty(0, dtype=np.int64), np.empty((0, 3)), np.empty((0, 3, 3)), np.empty((0, 3))
 )
@@ -42,21 +42,21 @@ _NOTHING = Bodies(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Holds:
-    """Ways to put the cup on a face, one a row; base frame."""
+    """Holds with the cup on a face, one a row; base frame."""
 
     posture: np.ndarray  # (n, 7)
-    tip: np.ndarray  # (n, 3) of the cup, when it is on the face
+    tip: np.ndarray  # (n, 3) tip of the cup on the face
     inward: np.ndarray  # (n,) heading of the direction into the face, rad
-    apart: np.ndarray  # (n,) how far the tip is off the face, m
+    apart: np.ndarray  # (n,) distance of the tip from the face, m
 
     def rows(self, rows: np.ndarray) -> "Holds":
-        """Some of them."""
+        """Returns the holds in some rows."""
         return Holds(*(getattr(self, field.name)[rows] for field in dataclasses.fields(self)))
 
 
 @functools.lru_cache(maxsize=16)
 def holds(height: float, opening: bool) -> Holds:
-    """The ways to hold the arm against a face whose marker is at a height (m), to pull or push."""
+    """Returns the holds for a face whose marker is at a height (m), to pull or push; cached."""
     posture = _postures(height)
     poses = [cup_pose(q) for q in posture]
     tip, axis = np.array([pose[0] for pose in poses]), np.array([pose[1][:, 0] for pose in poses])
@@ -70,7 +70,7 @@ def holds(height: float, opening: bool) -> Holds:
         facing = axis @ into
         apart = off_face(facing, opening)
         good = facing >= least
-        if opening:  # all of the arm but the cup has to stay on the robot's side of the face
+        if opening:  # the arm, except the cup, has to stay on the robot's side of the face
             depth = (centre - tip[:, None]) @ into + radius - apart[:, None]
             good &= np.where(body, depth, -np.inf).max(axis=1) < -_FACE_MARGIN_M
         count = int(good.sum())
@@ -80,26 +80,26 @@ def holds(height: float, opening: bool) -> Holds:
 
 
 def least_facing(opening: bool) -> float:
-    """The least cosine between the cup's axis and the direction into the face."""
+    """Returns the least cosine between the cup's axis and the direction into the face."""
     return LEAST_FACING if opening else LEAST_PUSHING
 
 
 def off_face(facing: np.ndarray, opening: bool) -> np.ndarray:
-    """How far (m) the cup's tip is from a face that the tool just touches, or is to push.
+    """Returns the distance (m) of the cup's tip from a face that the tool touches or will push.
 
     `facing` (...,) is the cosine between the cup's axis and the direction into the face.
     """
-    # The rim of a tilted cup touches before its middle does, and aslant the gripper before it.
+    # The rim of a tilted cup touches before its middle. At flat angles the gripper touches first.
     rim = CUP_RADIUS * np.sqrt(np.maximum(0.0, 1.0 - facing * facing))
     return rim if opening else np.maximum(rim, _TOOL_RADIUS_M - _TOOL_M * facing) + PUSH_GAP_M
 
 
 @functools.lru_cache(maxsize=8)
 def _postures(height: float) -> np.ndarray:
-    """Postures (n, 7), clear of the robot itself, with the cup at the height of a marker (m).
+    """Returns self-collision-free postures (n, 7) with the cup near the height (m) of a marker.
 
-    Of those with the cup in one place and heading the quickest from rest, and slower ones only if
-    they are more level.
+    For each place and heading of the cup these are the posture quickest from rest, and slower ones
+    only if the cup is more level.
     """
     grid = (_DISTANCES, _BEARINGS, _HEADINGS, height + _HEIGHTS, _PITCHES)
     posture, cost, cell, pitch = _solve(*grid, SEEDS[:_SEEDS], _MOST_ARM_STEPS * ARM_DELTA_RAD)
@@ -125,9 +125,12 @@ def _solve(
     seeds: np.ndarray,
     most: float,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """For each point of the grid that can be reached: the posture (n, 7) nearest to rest, its
-    greatest joint difference (n,) from there (rad, below `most`), the number of its distance,
-    bearing and heading together, and how level it is: 0 for the last of `pitches`.
+    """Solves inverse kinematics for each point of the grid.
+
+    Returns:
+        For each point that can be reached: the posture (n, 7) nearest to rest, its greatest joint
+        difference (n,) from rest (rad, below `most`), the index (n,) of the combination of
+        distance, bearing and heading, and the index (n,) of the pitch from the last of `pitches`.
     """
     cells = len(distances) * len(bearings) * len(headings)
     size = cells * len(heights) * len(pitches)

@@ -1,1 +1,1 @@
-"""Where the cup can touch an object, how to grasp it, and how to put it down."""
+"""Suction cup: touches of an object, grasps, and placements."""

@@ -1,4 +1,4 @@
-"""Where the cup can touch an object, and how it points there, seen from many stances at once."""
+"""Points and directions in which the cup can touch an object, for many stances at once."""
 
 import math
 
@@ -7,17 +7,17 @@ import numpy as np
 from tpsrl.runtime.compiled import njit
 
 SPHERE = 2  # beside BOX and CYLINDER of `tpsrl.world.collision`
-STEEP = math.radians(50)  # a cup that points down so much touches the top
+STEEP = math.radians(50)  # at steeper pitches the cup touches the top
 _PITCHES = np.radians(np.array([90.0, 80.0, 70.0, 60.0, 50.0, 41.0, 32.0, 24.0, 16.0, 8.0]))
 _TURNS = np.array([0.0, 0.45, -0.45])
-_DOWN = math.radians(80)  # turning a cup that points down makes no difference
-_SIDE_HEIGHT_M = 0.09  # the side of lower objects is too near to what they stand on
-_LEAST_FACING = 0.6  # cosine between the cup's heading and the side that it meets
-_BESIDE = 0.5  # of a side's half width, from its middle
-_BESIDE_STEPS = 3.0  # what is not touched in its middle is held less well
-_NEARER = 0.55  # of the half width, from the middle of the top towards the robot
-_FROM_ABOVE = math.radians(30)  # low things can be touched from above so far aslant
-_MOST = 110  # rows of a stance
+_DOWN = math.radians(80)  # at steeper pitches the heading of the cup is irrelevant
+_SIDE_HEIGHT_M = 0.09  # the sides of lower objects are too near to the surface below
+_LEAST_FACING = 0.6  # least cosine between the cup's heading and the inward normal of a side
+_BESIDE = 0.5  # share of a side's half width between its middle and a touch beside it
+_BESIDE_STEPS = 3.0  # cost of a touch beside the middle, which holds less well
+_NEARER = 0.55  # share of the half width from the middle of the top towards the robot
+_FROM_ABOVE = math.radians(30)  # least pitch of a touch on top of a low object
+_MOST = 110  # most touches of a stance
 
 
 @njit(cache=True)
@@ -28,22 +28,22 @@ def touches(
     centre: np.ndarray,
     stances: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Ways to touch an upright or fallen object from base poses.
+    """Returns the touches of an upright or fallen object from base poses.
 
-    From above on the middle of what is its top; from the side, low things by their upper edge,
-    where the hand is clear of the shelf: squarely first, failing that aslant and beside the middle,
-    where neighbours are in the way.
+    Touches from above are at the middle of the present top, or nearer to the robot. Touches from
+    the side are square to the side, oblique, and beside the middle, for objects with neighbours. On
+    low objects they are at the upper edge, where the hand is clear of the surface below.
 
     Args:
         primitive: BOX, CYLINDER or SPHERE.
-        half: (3,) of the object's box, m.
-        rotation: (3, 3) its axes in the world.
-        centre: (3,) world, m.
+        half: (3,) half extents of the object's box, m.
+        rotation: (3, 3) axes of the object, world frame.
+        centre: (3,) centre of the object, world frame, m.
         stances: (n, 3) base poses.
 
     Returns:
-        For each of m touches: the row of its stance (m,), the point (m, 3) and the direction of
-        the cup (m, 3), both world, the number of the pitch (m,), and steps that it costs (m,).
+        For each of m touches: index of the stance (m,), point (m, 3) and direction of the cup
+        (m, 3) in the world frame, index of the pitch (m,), and cost in control steps (m,).
     """
     n = stances.shape[0]
     row, pitches = np.empty(n * _MOST, dtype=np.int64), np.empty(n * _MOST, dtype=np.int64)
@@ -98,7 +98,7 @@ def touches(
 
 @njit(cache=True)
 def _slim(half: np.ndarray, rotation: np.ndarray) -> float:
-    """Half the least width of an object's sides that are not its top, m."""
+    """Returns half the least horizontal width of an object, m."""
     up = 0
     for k in range(3):
         if abs(rotation[2, k]) > abs(rotation[2, up]):
@@ -112,7 +112,7 @@ def _slim(half: np.ndarray, rotation: np.ndarray) -> float:
 
 @njit(cache=True)
 def _add(m: int, heading: float, pitch: float, axis: np.ndarray) -> int:
-    """Writes the direction of touch `m`; the number of touches then."""
+    """Writes the direction of touch `m`; returns the new number of touches."""
     level = math.cos(pitch)
     axis[m, 0], axis[m, 1] = level * math.cos(heading), level * math.sin(heading)
     axis[m, 2] = -math.sin(pitch)
@@ -130,7 +130,7 @@ def _sides(
     axis: np.ndarray,
     extra: np.ndarray,
 ) -> int:
-    """Writes the touches of the side of a box that is met with a heading."""
+    """Writes the touches of the side of a box that faces a heading; returns the new number."""
     best, side = -1.0, 0
     for k in range(3):
         score = -(rotation[0, k] * math.cos(heading) + rotation[1, k] * math.sin(heading))

@@ -1,4 +1,4 @@
-"""Cup poses to bring the cup to, and how to come to them."""
+"""Target poses of the cup, and the approach to them."""
 
 import dataclasses
 import math
@@ -9,15 +9,16 @@ from tpsrl.world.collision import ArmChecker
 from tpsrl.world.kinematics import inverse
 from tpsrl.world.reach import point_to_base, to_base
 
-_LINE_M, _LINE_RAD = 0.04, 0.5  # way-points of a straight line, and how far apart they may be
+_LINE_M, _LINE_RAD = 0.04, 0.5  # spacing of waypoints on a line, and their largest joint difference
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CupTarget:
-    """A cup pose, free to turn about one axis, and how to come to it; world frame.
+    """Target pose of the cup with a free rotation about one axis, and a ready pose; world frame.
 
-    The point `offset` (3,) of the cup's frame is to be at `point` (3,), the direction `axis_cup`
-    of that frame is to be `axis`; the ready pose is the same, moved by `shift`.
+    At the target the point `offset` (3,) of the cup's frame is at `point` (3,) and the direction
+    `axis_cup` (3,) of that frame is `axis` (3,). The ready pose is the target moved by `shift`
+    (3,).
     """
 
     point: np.ndarray
@@ -29,9 +30,9 @@ class CupTarget:
     def touch(
         self, base: np.ndarray, checker: ArmChecker, margin: float, near: np.ndarray
     ) -> np.ndarray | None:
-        """The free posture (7,) for the pose that is found from one nearby, or None.
+        """Returns a free posture (7,) for the target at a base pose (3,), or None.
 
-        From a base pose (3,).
+        `near` (7,) is the initial posture of the search.
         """
         point, axis = point_to_base(base, self.point), to_base(base, self.axis)
         ok, q = inverse(near, point, self.axis_cup, axis, near, self.offset, 60, 0.3)
@@ -40,7 +41,10 @@ class CupTarget:
     def line(
         self, base: np.ndarray, checker: ArmChecker, margin: float, start: np.ndarray
     ) -> np.ndarray | None:
-        """Postures (k, 7) along the straight way from about the ready pose to the pose, or None."""
+        """Returns postures (k, 7) along the straight line from ready pose to target, or None.
+
+        `start` (7,) is the posture at about the ready pose.
+        """
         count = max(1, math.ceil(float(np.linalg.norm(self.shift)) / _LINE_M))
         postures = []
         for i in range(count - 1, -1, -1):
@@ -55,11 +59,12 @@ class CupTarget:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CupTargets:
-    """Cup poses from several stances, m rows; fields as in `CupTarget`, world frame.
+    """Target poses for several stances, one a row; fields as in `CupTarget`, world frame.
 
-    `row` says which stance each belongs to. With its tip at `tip` and pointing along `pointing` the
-    cup is at the touch. `extra` are steps that a pose costs beside the way there; `kind` says which
-    poses are alike. `shares` of the shift are tried in turn, each with steps that it costs beside.
+    `row` is the index of the stance. `tip` and `pointing` are the tip and direction of the cup at
+    the touch. `extra` is the additional cost of a pose in control steps. Poses of the same `kind`
+    are alike. `shares` are the shares of the shift that are tried in order, each with its
+    additional cost in control steps.
     """
 
     row: np.ndarray  # (m,)
@@ -75,7 +80,7 @@ class CupTargets:
     shares: tuple[tuple[float, float], ...]
 
     def at(self, i: int, share: float = 1.0) -> CupTarget:
-        """One of them, with a share of its shift."""
+        """Returns the target in row `i`, with a share of its shift."""
         return CupTarget(
             self.point[i], self.axis_cup[i], self.axis[i], self.offset, share * self.shift[i]
         )

@@ -1,7 +1,7 @@
-"""How to grasp an object, and how to put the held one down.
+"""Planning of grasps and of placements of the held object.
 
-A grasp is chosen with a look at where the object is to go, since the angle of the cup to the
-object stays the same until it is let go.
+The choice of a grasp considers the goal of the object, since the angle between cup and object stays
+the same until the release.
 """
 
 import dataclasses
@@ -24,27 +24,29 @@ from tpsrl.world.footprint import Footprint
 from tpsrl.world.kinematics import cup_pose, inverse
 from tpsrl.world.reach import APPROACH_M, CUP_AXIS, NO_OFFSET
 
-# Postures (7,) that the arm can be brought to.
+# Returns postures (7,) to which the arm can be brought first.
 Arms = Callable[[], Sequence[np.ndarray]]
 
-# What a step of the drive counts for Navigate beside one of the skill that follows.
+# Cost of a step of Navigate's drive relative to a step of the skill that follows.
 DRIVE_WEIGHT = 0.5
-_SAME = 0.02  # rad, m: by so much doors, drawers and objects may have moved
-_MOST_ARMS = 3  # from which it is found out, of those that a reset can come to
+_SAME = 0.02  # rad, m: motion of doors, drawers and objects up to which a result stays valid
+_MOST_ARMS = 3  # most alternative arm postures, reachable by a reset, that are evaluated
 _PRIMITIVES = {"box": BOX, "cylinder": CYLINDER, "sphere": SPHERE}
-_SHARES = ((0.6, 0.0), (1.0, 3.0), (0.35, 2.0))  # of the approach, the shortest for narrow places
-_LEANS_RAD = (0.35, 0.7, 1.05)  # an object that cannot stand upright is put down leaning
-_THERE_M = 0.3  # from the goal a target is where it belongs, for the plan
-# Out of a shelf: how far the robot backs off, past what stands before the object, which is lifted.
+# Shares of the approach with their costs (steps); the shortest is for narrow places.
+_SHARES = ((0.6, 0.0), (1.0, 3.0), (0.35, 2.0))
+_LEANS_RAD = (0.35, 0.7, 1.05)  # angles at which an object is placed if not possible upright
+_THERE_M = 0.3  # a target within this distance of its goal counts as placed, for the plan
+# Distances back out of a shelf at which collisions are checked, with the object lifted past the
+# objects in front of it.
 _WAY_OUT_M = (0.1, 0.2, 0.3, 0.4)
 _LIFTED_M, _GRAZED_M, _CAUGHT_STEPS = np.array([0.0, 0.0, 0.03]), -0.005, 80.0
-_IN_THE_WAY_M = 0.3  # neighbours
-_ASIDE_M = 0.2  # from a goal that cannot be had, towards where the robot can stand
-_DROPS_M = (0.05, 0.1, 0.13)  # failing that it is let fall, as into a sink
+_IN_THE_WAY_M = 0.3  # nearer neighbours are pushed aside if they block all grasps
+_ASIDE_M = 0.2  # offset of the search from an unreachable goal, towards the robot's floor
+_DROPS_M = (0.05, 0.1, 0.13)  # heights from which an object is dropped at last, as into a sink
 
 
 def destination(episode: Episode, index: int) -> np.ndarray | None:
-    """Where object `index` is to go (3,), if it is one of the episode's targets."""
+    """Returns the goal (3,) of object `index`, None if it is not a target of the episode."""
     for target in episode.targets:
         if target.object == index:
             return np.array(target.goal)
@@ -59,14 +61,19 @@ def plan_pick(
     drive: bool = True,
     arms: Arms = tuple,
 ) -> Reach | None:
-    """The quickest way to grasp object `index`, or None.
+    """Plans the quickest grasp of an object, or None.
 
-    With a `goal` (3,) grasps are preferred with which the object can be put there quickly too.
-    `drive_weight` is what a step of driving counts beside one of the arm; where `drive` is False
-    it is not found out how to get there, and not looked everywhere. The arm can be brought to the
-    postures (7,) that `arms` returns first, which costs nothing; it is called where that may help.
+    If the neighbours of the object block all grasps, the plan ignores them, so that the robot
+    pushes them aside.
 
-    Where neighbours leave no way to an object they are pushed aside.
+    Args:
+        scene: present scene.
+        index: index of the object.
+        goal: (3,) goal of the object; grasps that also allow a quick placement are preferred.
+        drive_weight: cost of a step of driving relative to a step of the arm.
+        drive: whether to plan the drive too; without it the search is rougher.
+        arms: returns postures (7,) to which the arm can be brought first at no cost; called only
+            where they may help.
     """
     found = _plan_grasp(scene, index, goal, drive_weight, drive, arms)
     if found is None and drive and scene.held is None:
@@ -86,14 +93,14 @@ def _plan_grasp(
     drive: bool,
     arms: Arms,
 ) -> Reach | None:
-    """See `plan_pick`."""
+    """Implements `plan_pick` without pushing neighbours aside."""
     search = StanceSearch(scene, scene.position[index], drive_weight=drive_weight)
     targets = touch_targets(scene, index, search.stances)
     after = functools.partial(_steps_out, scene, index) if search.enclosed else None
     later = None if goal is None else later_of(scene, index, goal)
     for last in (False, True) if later is not None else (True,):
         if last and later is not None and later.always:
-            break  # nothing was left out for what comes later
+            break  # no grasp was rejected because of the later placement
         wanted = None if last or later is None else functools.partial(later.steps, targets)
         for margins in LEVELS if drive else LEVELS[:2]:
             find = functools.partial(
@@ -116,9 +123,10 @@ def _cheapest(
     targets: CupTargets,
     find: Callable[..., Reach | None],
 ) -> Reach | None:
-    """The cheapest way that `find` finds, `StanceSearch.find` with its query, or None.
+    """Returns the cheapest plan of a query `find` of `StanceSearch.find`, or None.
 
-    With the arm as it is, or in the postures from which it seems to have the least to do.
+    In an enclosed place, the query is repeated for those postures of `arms` with the least
+    estimated cost.
     """
     best = find(search, targets)
     if best is None or not search.enclosed:
@@ -133,7 +141,7 @@ def _cheapest(
 
 
 def touch_targets(scene: Scene, index: int, stances: Stances) -> CupTargets:
-    """All ways to touch an object; `kind` is the number of the pitch."""
+    """Returns all touches of an object as targets; `kind` is the index of the pitch."""
     kind = scene.kinds[index]
     row, point, axis, pitch, extra = touches(
         _PRIMITIVES[kind.primitive],
@@ -149,10 +157,11 @@ def touch_targets(scene: Scene, index: int, stances: Stances) -> CupTargets:
 
 
 def reach_to_come(scene: Scene, episode: Episode, arms: Arms = tuple) -> Reach | None:
-    """What the arm will be asked for next, None where that is not known.
+    """Predicts the next reach of the arm in an episode, None if it is unknown.
 
-    With an object in the hand, how it comes to its goal, else how the first target is come to that
-    is not at its goal; from where Navigate would go for it, or from here. `arms` as in `plan_pick`.
+    With a held object this is its placement, otherwise the grasp of the first target that is not at
+    its goal. The stance is the present base pose or one to which Navigate would drive. `arms` is as
+    in `plan_pick`.
     """
     if scene.held is not None:
         goal = destination(episode, scene.held.index)
@@ -170,7 +179,7 @@ def _is_there(scene: Scene, target: Target) -> bool:
 
 
 class _Later:
-    """The steps that putting an object down will take, by the kind of grasp."""
+    """Control steps of the later placement of an object, by the kind of grasp."""
 
     def __init__(self, scene: Scene, index: int, goal: np.ndarray) -> None:
         self._index, self._goal = index, goal
@@ -179,7 +188,7 @@ class _Later:
         self._search: StanceSearch | None = None
 
     def still_holds(self, scene: Scene, index: int, goal: np.ndarray) -> bool:
-        """Whether the question is still the same: nothing but the robot has moved."""
+        """Returns whether the results are still valid: nothing except the robot has moved."""
         then = self._scene
         return (
             index == self._index
@@ -192,9 +201,9 @@ class _Later:
         )
 
     def steps(self, targets: CupTargets, i: int) -> float:
-        """Control steps of the arm after grasping as in target `i`, inf where it cannot be done.
+        """Returns the control steps of the placement after grasp `i`, inf if it is impossible.
 
-        All grasps of one pitch count as the first of them that is asked about.
+        The result of the first evaluated grasp of a pitch is used for all grasps of that pitch.
         """
         kind = int(targets.kind[i])
         if kind not in self._known:
@@ -203,14 +212,14 @@ class _Later:
 
     @property
     def always(self) -> bool:
-        """Whether it can be put down after every grasp that was asked about."""
+        """Whether the placement is possible after every grasp evaluated so far."""
         return all(math.isfinite(steps) for steps in self._known.values())
 
     def _found(self, point: np.ndarray, axis: np.ndarray) -> float:
         scene, index = self._scene, self._index
         held = _held_by(scene, index, point, axis)
         if self._search is None:
-            # What is held makes the way there narrower, which is left to the drive.
+            # That the held object narrows passages is left to the planning of the drive.
             self._search = StanceSearch(scene, self._goal, drive_weight=0.0)
         search = self._search.carrying(held)
         targets = standing(search.scene, held, self._goal, search.stances)
@@ -219,14 +228,14 @@ class _Later:
 
 
 class _Asked:
-    """Keeps the last `_Later`: one plan after another is about the same object."""
+    """Cache of the last `_Later`, since successive plans are about the same object."""
 
     def __init__(self) -> None:
         self._episode: Episode | None = None
         self._last: _Later | None = None
 
     def begin(self, episode: Episode) -> None:
-        """Forgets what belongs to another episode: no run depends on the one before."""
+        """Clears the cache at a new episode, so that no run depends on the previous one."""
         if episode is not self._episode:
             self._episode, self._last = episode, None
 
@@ -240,7 +249,7 @@ later_of = _Asked()
 
 
 def _steps_out(scene: Scene, index: int, reach: Reach) -> float:
-    """Steps lost where a robot that has grasped an object between shelves cannot back off."""
+    """Returns the control steps lost after a grasp between shelves if the robot cannot back off."""
     tip, cup = cup_pose(reach.there)
     c, s = math.cos(reach.stance[2]), math.sin(reach.stance[2])
     turn = np.array([[c, -s, 0.0], [s, c, 0.0], [0.0, 0.0, 1.0]]) @ cup
@@ -256,14 +265,15 @@ def _steps_out(scene: Scene, index: int, reach: Reach) -> float:
 
 
 def steps_to_come_out(footprint: Footprint, base: np.ndarray, posture: np.ndarray) -> float:
-    """Steps that a robot which holds something between shelves loses if it cannot just back off.
+    """Returns the control steps that a robot loses if it cannot back straight out of a shelf.
 
-    It is led out then (`tpsrl.motion.base.tip_tracking`), or has to fold its arm inside.
+    In that case the held object is led out (`tpsrl.motion.base.tip_tracking`), or the robot has to
+    fold its arm inside.
 
     Args:
-        footprint: of the arm in the posture, with what it holds.
-        base: (3,) pose.
-        posture: (7,) of the arm.
+        footprint: footprint of the arm posture and the held object.
+        base: (3,) base pose.
+        posture: (7,) arm posture.
     """
     if all(footprint.margin(*ahead(base, -by)) > _GRAZED_M for by in _WAY_OUT_M):
         return 0.0
@@ -272,10 +282,10 @@ def steps_to_come_out(footprint: Footprint, base: np.ndarray, posture: np.ndarra
 
 
 def _held_by(scene: Scene, index: int, point: np.ndarray, axis: np.ndarray) -> Held:
-    """An object as it would be held when the cup touches it at a point, pointing along an axis."""
+    """Returns an object as held after a touch at a point with the cup pointing along an axis."""
     side = np.cross(axis, [0.0, 0.0, 1.0] if abs(axis[2]) < 0.9 else [1.0, 0.0, 0.0])
     side /= np.linalg.norm(side)
-    # The hand is the right way up, as it is when it comes from rest.
+    # The hand is assumed upright, as it is when it comes from rest.
     cup = np.column_stack([axis, -side, -np.cross(axis, side)])
     offset = cup.T @ (scene.position[index] - point)
     return hold(index, scene.kinds[index], offset, cup.T @ scene.rotation[index])
@@ -288,12 +298,13 @@ def plan_place(
     drive: bool = True,
     arms: Arms = tuple,
 ) -> Reach | None:
-    """The quickest way to put the held object down at `goal` (3,) or a little before it, or None.
+    """Plans the quickest placement of the held object at or near `goal` (3,), or None.
 
-    Upright if that can be done. How the cup holds the object may not allow it where the arm
-    cannot bend like that, as far back on a high table; it is then let go leaning, towards the
-    robot or away from it, which a box survives by lying down within the goal's tolerance; failing
-    that it is let fall from a little above.
+    Upright placements are preferred. The hold may not allow one where the arm cannot bend far
+    enough, as at the back of a high table. The object is then released leaning towards the robot or
+    away from it, after which a box lies down within the goal's tolerance. If that is impossible
+    too, the object is dropped from a small height, and at last next to the goal. The other
+    arguments are as in `plan_pick`.
     """
     held = scene.held
     if held is None:
@@ -311,7 +322,7 @@ def plan_place(
 
 
 def _plan_near(scene: Scene, goal: np.ndarray, drive_weight: float) -> Reach | None:
-    """As `plan_place`, for a goal that is taken or that the arm does not reach: not far from it."""
+    """Plans a placement near a goal that is occupied or out of reach, or None."""
     assert scene.held is not None
     floor = nearest_floor(scene, goal)
     away = floor - goal[:2]

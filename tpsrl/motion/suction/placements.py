@@ -1,4 +1,4 @@
-"""How the held object can stand at its goal, seen from many stances at once."""
+"""Poses in which the held object can stand at its goal, for many stances at once."""
 
 import math
 
@@ -12,27 +12,27 @@ from tpsrl.world.collision import distance_to
 from tpsrl.world.objects import ObjectKind
 from tpsrl.world.reach import static_bodies
 
-RELEASE_M = 0.005  # objects fall this far, which no can minds
-# How far above its place an object begins to be lowered (m), and for how many steps more: high ones
-# are for sinks, low ones for shelves.
+RELEASE_M = 0.005  # height from which objects are released, low enough for cans to stay upright
+# Height from which an object is lowered onto its place (m), and pairs of shares of that height and
+# their costs (steps): large shares are for sinks, small ones for shelves.
 _LIFT_M = 0.08
 _LIFTS = ((0.6, 0.0), (1.2, 4.0), (2.0, 8.0), (0.35, 2.0))
-_HEADINGS = np.array([0.0, 0.5, -0.5])  # of the cup, off the direction to the goal
-# An object may stand up to 0.15 m from its goal, but what falls over or is pushed later should have
-# something to spare: rings of places around the goal (m), and what they cost (steps). The far ones
-# are for goals that are taken or out of reach: the skill has failed then, but 0.3 m are near enough
+_HEADINGS = np.array([0.0, 0.5, -0.5])  # of the cup relative to the direction to the goal, rad
+# Radii of rings of places around the goal (m), and their costs (steps). The skill's tolerance is
+# 0.15 m; the rings leave a reserve, since objects may fall over or be pushed later. The far rings
+# are for goals that are occupied or out of reach: the skill then fails, but 0.3 m are near enough
 # for the plan.
 _RINGS = ((0.0, 0.0), (0.05, 5.0), (0.09, 14.0), (0.125, 26.0))
 _FAR_RINGS = ((0.17, 90.0), (0.21, 100.0), (0.25, 110.0))
-_ON_TOP_STEPS = 15.0  # of standing on another object
-_SLENDER, _SLENDER_STEPS = 1.6, 15.0  # taller than wide by so much it falls over more easily
-_RING_TURNS = (0.0, 0.8, -0.8, 1.6, -1.6, 2.6, -2.6)  # off the direction to the floor (rad)
+_ON_TOP_STEPS = 15.0  # cost of standing on another object
+_SLENDER, _SLENDER_STEPS = 1.6, 15.0  # ratio of height to width that topples easily, and its cost
+_RING_TURNS = (0.0, 0.8, -0.8, 1.6, -1.6, 2.6, -2.6)  # relative to the direction to the floor (rad)
 _MOST_PLACES = 12
-_LOWEST_M, _HIGHEST_M = 0.1, 0.1  # what it stands on may be so far below and above the goal's
-_NEAREST_M, _FARTHEST_M = 0.135, 0.26  # from the goal, at most
-_MOST_UP = 0.3  # sine of how far up a cup can point
-_EDGE_M = 0.015  # the middle of an object stands at least so far from an edge
-_APART_M = 0.004  # from what else stands there
+_LOWEST_M, _HIGHEST_M = 0.1, 0.1  # most by which the support may be below and above the goal's
+_NEAREST_M, _FARTHEST_M = 0.135, 0.26  # largest distances from the goal: for the skill, the plan
+_MOST_UP = 0.3  # sine of the largest upward pitch of the cup
+_EDGE_M = 0.015  # least distance of an object's middle from an edge
+_APART_M = 0.004  # gap to other objects
 
 
 def standing(
@@ -44,16 +44,16 @@ def standing(
     drop: float = 0.0,
     beyond: bool = False,
 ) -> CupTargets:
-    """The held object at its goal (3,) or next to it, on any of its sides, come to from above.
+    """Returns cup poses with the held object at or near its goal, on any of its sides, from above.
 
     Args:
-        scene: with what the object may stand on.
-        held: how the cup holds it.
-        goal: (3,) of its centre, world.
-        stances: where the robot may stand.
-        lean: how far it leans (rad), towards the robot or away from it.
-        drop: from how far above its place it is let fall (m).
-        beyond: it may be off its goal by more than the skill allows, not by more than the plan.
+        scene: scene with the supports.
+        held: pose of the object in the cup.
+        goal: (3,) goal of the object's centre, world frame.
+        stances: stances of the robot.
+        lean: angle (rad) by which the object leans towards the robot or away from it.
+        drop: height above its place from which the object is dropped, metres.
+        beyond: whether to use places beyond the skill's tolerance, within that of the plan.
     """
     goal = np.asarray(goal, dtype=np.float64)
     there = nearest_floor(scene, goal) - goal[:2]
@@ -82,13 +82,13 @@ def standing(
 
 
 def _sides_down(kind: ObjectKind) -> np.ndarray:
-    """The object's own directions (n, 3) that can point up when it stands."""
+    """Returns the directions (n, 3) in the object's frame that can point up when it stands."""
     both = np.vstack([np.eye(3), -np.eye(3)])
     return both[[2, 5]] if kind.primitive == "cylinder" else both
 
 
 def _slim(kind: ObjectKind, own: np.ndarray) -> float:
-    """Half the least width of an object whose direction `own` (3,) points up, m."""
+    """Returns half the least width of an object whose direction `own` (3,) points up, m."""
     return float(np.array(kind.half)[np.abs(own) < 0.5].min())
 
 
@@ -101,10 +101,10 @@ def _places(
     toward: float,
     beyond: bool,
 ) -> np.ndarray:
-    """Places (n, 4) for the centre of the held object, and steps that they cost, the best first.
+    """Returns places (n, 3) for the centre of the held object with their costs, as rows (n, 4).
 
-    The goal, or what is next to it where it is taken or there is nothing to stand on; failing all
-    the goal itself.
+    The places are the goal and free supported ones around it, nearest first. If there is none, the
+    result is the goal itself, except with `beyond`.
     """
     static = static_bodies(scene.layout, scene.joints)
     loose = scene.loose_bodies()
@@ -128,7 +128,7 @@ def _places(
                     break
     if not found and not beyond:
         found = [(*goal, 0.0)]
-    # Of the rings towards the robot's floor come first.
+    # Within a ring, places towards the robot's floor come first.
     return np.array(found[:_MOST_PLACES]).reshape(-1, 4)
 
 
@@ -136,9 +136,9 @@ def _places(
 def _support(
     x: float, y: float, z: float, centre: np.ndarray, rotation: np.ndarray, half: np.ndarray
 ) -> float:
-    """The highest top of something upright about at height `z` under (x, y), or -inf.
+    """Returns the highest top of an upright box at about height `z` under (x, y), or -inf.
 
-    Its edge does not count.
+    A margin of `_EDGE_M` at the edges of a box does not count.
     """
     best = -np.inf
     for i in range(half.shape[0]):
@@ -163,7 +163,7 @@ def _taken(
     rotation: np.ndarray,
     half: np.ndarray,
 ) -> bool:
-    """Whether a thing stands where even a slim upright one of that half height cannot be."""
+    """Returns whether an object occupies a place even for a slim object of half height `tall`."""
     point = place.copy()
     for i in range(half.shape[0]):
         gap = max(abs(centre[i, 2] - place[2]) - tall - half[i].max(), 0.0)
@@ -177,7 +177,7 @@ def _taken(
 
 @njit(cache=True)
 def _cup_turn(heading: float, up: np.ndarray) -> np.ndarray:
-    """The cup's rotation (3, 3) with this heading in which its direction `up` (3,) points up."""
+    """Returns the cup's rotation (3, 3) with a heading and its direction `up` (3,) pointing up."""
     down = min(max(-up[0], -1.0), 1.0)
     level = math.sqrt(1.0 - down * down)
     a = np.array([level * math.cos(heading), level * math.sin(heading), -down])
@@ -193,7 +193,7 @@ def _cup_turn(heading: float, up: np.ndarray) -> np.ndarray:
 
 @njit(cache=True)
 def _tilt(toward: float, lean: float) -> np.ndarray:
-    """The rotation (3, 3) that leans what is upright by `lean` in a direction."""
+    """Returns the rotation (3, 3) that leans an upright object by `lean` in a direction (rad)."""
     x, y = math.cos(toward), math.sin(toward)
     c, s = math.cos(lean), math.sin(lean)
     return np.array(
@@ -214,7 +214,7 @@ def _rows(
     offset: np.ndarray,
     lean: float,
 ) -> tuple[np.ndarray, ...]:
-    """The fields of `CupTargets` for every stance, place and heading."""
+    """Returns fields of `CupTargets` for every stance, place and heading."""
     most = stances.shape[0] * places.shape[0] * _HEADINGS.shape[0] * 2
     row, extra = np.empty(most, dtype=np.int64), np.empty(most)
     point, axis = np.empty((most, 3)), np.empty((most, 3))
@@ -240,7 +240,7 @@ def _rows(
 
 
 def height(kind: ObjectKind, up: np.ndarray, lean: float) -> float:
-    """How high the centre of an object stands when it leans by `lean`, its axis `up` (3,), m."""
+    """Returns the height (m) of an object's centre with its axis `up` (3,) leaning by `lean`."""
     half = np.array(kind.half)
     tall = float(half @ np.abs(up))
     wide = float(np.linalg.norm(half * (1.0 - np.abs(up)))) if kind.primitive == "box" else half[0]
