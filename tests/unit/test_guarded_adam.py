@@ -97,7 +97,7 @@ def test_the_rate_is_that_of_the_next_step() -> None:
     assert adam.learning_rate == 0.0 and torch.equal(own["weight"], before)
 
 
-def test_it_goes_on_from_its_state_bit_for_bit() -> None:
+def test_the_optimizer_continues_from_its_state_bit_for_bit() -> None:
     own, others = parameters(), parameters()
     adam, again = GuardedAdam(own, 0.1), GuardedAdam(others, 0.1)
     feed(adam, own, 5)
