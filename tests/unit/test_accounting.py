@@ -43,8 +43,8 @@ def test_idle_time_of_environments_is_attributed_to_its_cause(cause: str) -> Non
     accounting = Accounting(SerialEnvPool(ToyVecEnvFactory(), N), cause)
     accounting.begin()
     now = 100.0
-    # The environments were ready 5 s and 2 s before they were chosen. The learner took 1 s of the
-    # 5 s.
+    # The environments were ready 5 s and 2 s before they were chosen, and waited 1 s of the 5 s for
+    # the learner.
     accounting.note_sent(batch([now - 6.0, now - 3.0], now - 1.0, (now - 6.0, now - 5.0)), now)
     _, waits = accounting.end()
     assert set(waits) == set(WAITS)

@@ -56,9 +56,8 @@ def test_temporary_files_of_a_killed_writer_are_removed_by_the_next_write(tmp_pa
         name = temporary.name
     own, gone, parent = (str(number) for number in (os.getpid(), ended.pid, os.getppid()))
     strays = [name.replace(f".{own}.", f".{process}.") for process in (gone, parent)]
-    elsewhere = (
-        f".a[1].{gone}.0123abcd.tmp.json"  # of another host, where a process may have this id
-    )
+    # A file of another host, where a running process may have this id.
+    elsewhere = f".a[1].{gone}.0123abcd.tmp.json"
     other = strays[0].replace("a[1]", "b")
     for stray in (*strays, elsewhere, other):
         (tmp_path / stray).touch()
