@@ -1,4 +1,4 @@
-"""Where numbers go besides metrics.jsonl."""
+"""Loggers: destinations of the metrics besides metrics.jsonl."""
 
 import errno
 import sys
@@ -16,7 +16,7 @@ from tpsrl.rl.run.metrics import MetricsLog, read
 
 
 class FakeService(types.ModuleType):
-    """wandb and trackio in one: notes what it is told."""
+    """Substitute for the modules wandb and trackio that records its calls."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -42,14 +42,14 @@ def service(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def written(out: Path, logger: str, updates: int = 0) -> None:
-    """A record behind so many others."""
+    """Writes a record of metrics, with the number of `updates` before it."""
     log = MetricsLog(out, updates, 10 * updates, logger, {"ppo.clip": 0.2})
     row = {"update": updates + 1, "steps": 10 * updates + 10, "success": None, "ended": {"x": 2}}
     log.write({**row, "learner": {"kl": 0.5}})
     log.close()
 
 
-def test_a_service_is_told_the_numbers_of_every_record(
+def test_a_service_receives_the_numbers_of_every_record(
     tmp_path: Path, service: FakeService
 ) -> None:
     written(tmp_path / "one", service.__name__)
@@ -62,7 +62,7 @@ def test_a_service_is_told_the_numbers_of_every_record(
     assert len(list(read(tmp_path / "one"))) == 1
 
 
-def test_a_training_that_is_resumed_goes_on_in_its_run(
+def test_a_resumed_training_continues_its_run_of_the_service(
     tmp_path: Path, service: FakeService
 ) -> None:
     written(tmp_path, service.__name__)
@@ -75,7 +75,7 @@ def test_a_training_that_is_resumed_goes_on_in_its_run(
         assert first["resume"] == "never"
 
 
-def test_a_new_training_in_the_same_folder_is_a_run_of_its_own(
+def test_a_new_training_in_the_same_folder_is_a_new_run_of_the_service(
     tmp_path: Path, service: FakeService
 ) -> None:
     for _ in range(2):
@@ -84,7 +84,7 @@ def test_a_new_training_in_the_same_folder_is_a_run_of_its_own(
     assert options[0] == options[1] and options[0].get("id") is None
 
 
-def test_a_full_disk_is_an_error_of_the_next_number_and_no_traceback_of_a_thread(
+def test_a_full_disk_is_a_user_error_at_a_later_write_without_a_traceback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def full(*_: Any) -> None:
@@ -104,7 +104,7 @@ def test_a_full_disk_is_an_error_of_the_next_number_and_no_traceback_of_a_thread
     assert capsys.readouterr().err == ""
 
 
-def test_several_loggers_are_named_by_commas_and_none_are_none(
+def test_loggers_are_separated_by_commas_and_none_selects_no_logger(
     tmp_path: Path, service: FakeService
 ) -> None:
     written(tmp_path / "both", f"tensorboard, {service.__name__}")
@@ -113,7 +113,7 @@ def test_several_loggers_are_named_by_commas_and_none_are_none(
     assert [path.name for path in (tmp_path / "none").iterdir()] == ["metrics.jsonl"]
 
 
-def test_a_service_that_cannot_begin_is_a_user_error_and_closes_the_others(
+def test_a_service_that_cannot_start_is_a_user_error_and_closes_other_loggers(
     tmp_path: Path, service: FakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     closed: list[loggers.Logger] = []
@@ -139,7 +139,7 @@ def test_a_service_that_cannot_begin_is_a_user_error_and_closes_the_others(
         ("trackio", "logger: trackio is not installed; the extra 'trackio' has it"),
     ],
 )
-def test_a_logger_that_is_not_there_is_refused_before_any_work(
+def test_an_unavailable_logger_is_refused_before_any_work(
     text: str,
     message: str,
     tmp_path: Path,
