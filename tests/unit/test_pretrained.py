@@ -38,7 +38,7 @@ TAUGHT = [name for name in registry.names() if registry.get(name).teacher is not
 
 
 def ship(folder: Path, *skills: str) -> Path:
-    """A folder of shipped policies: of navigate with sensors no robot has, of others without."""
+    """Writes a folder of shipped policies; only the one of navigate has privileged sensors."""
     for skill in skills:
         choice = "full" if skill == "navigate" else "habitat"
         source = trained(folder / "training" / skill, skill, choice)
@@ -48,7 +48,7 @@ def ship(folder: Path, *skills: str) -> Path:
 
 @pytest.fixture
 def with_tpsrl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What comes with tpsrl: policies for navigate and pick."""
+    """Folder of shipped policies, with those for navigate and pick only."""
     folder = ship(tmp_path, "navigate", "pick")
     monkeypatch.setattr(pretrained, "FOLDER", folder)
     return folder
@@ -58,8 +58,8 @@ def load(*overrides: str) -> EvalSettings:
     return config.load(EvalSettings, config.parse(["scenario=tidy_house", *overrides]))
 
 
-def test_what_comes_with_tpsrl_is_whole_and_its_page_is_its_card() -> None:
-    for skill in OURS:  # none may be there
+def test_shipped_policies_are_complete_and_their_pages_equal_their_cards() -> None:
+    for skill in OURS:  # may be empty
         path = pretrained.find(skill)
         card = shipped.check(path, skill)
         assert path.with_name(pretrained.card_name(skill)).read_text() == markdown(card)
@@ -69,7 +69,7 @@ def test_what_comes_with_tpsrl_is_whole_and_its_page_is_its_card() -> None:
         assert card.demonstrations is not None
 
 
-def test_the_teacher_of_a_skill_is_small_and_labels_by_the_true_state() -> None:
+def test_shipped_teachers_are_small_and_load_as_teachers() -> None:
     for skill in TAUGHT:
         path = pretrained.find_teacher(skill)
         card = shipped.check(path, skill)
@@ -79,13 +79,13 @@ def test_the_teacher_of_a_skill_is_small_and_labels_by_the_true_state() -> None:
         load_teacher(skill, "pretrained", TrainSettings(policy=PolicySettings(critic=True)))
 
 
-def test_nothing_else_lies_beside_them() -> None:
+def test_the_folder_of_shipped_policies_holds_nothing_else() -> None:
     stems = [*OURS, *(f"{name}.teacher" for name in TAUGHT)]
     allowed = {f"{stem}.{kind}" for stem in stems for kind in ("safetensors", "md")}
     assert {path.name for path in pretrained.FOLDER.iterdir()} == allowed | {"README.md"}
 
 
-def test_those_that_are_there_are_found(with_tpsrl: Path) -> None:
+def test_shipped_policies_are_found_and_missing_ones_are_a_user_error(with_tpsrl: Path) -> None:
     assert pretrained.names() == ("navigate", "pick")
     assert learned.find("pick", "pretrained") == with_tpsrl / "pick.safetensors"
     assert learned.find("pick", with_tpsrl) == with_tpsrl / "pick.safetensors"
@@ -95,7 +95,7 @@ def test_those_that_are_there_are_found(with_tpsrl: Path) -> None:
     assert told in str(raised.value) and "train one with `tpsrl train place`" in str(raised.value)
 
 
-def test_a_folder_called_like_the_word_is_not_meant(
+def test_agent_pretrained_does_not_mean_a_folder_of_that_name(
     with_tpsrl: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -106,7 +106,7 @@ def test_a_folder_called_like_the_word_is_not_meant(
 
 
 @pytest.mark.slow
-def test_the_preset_acts_by_all_that_are_there_and_by_no_others(with_tpsrl: Path) -> None:
+def test_agent_pretrained_uses_every_shipped_policy_and_no_other(with_tpsrl: Path) -> None:
     lacking = (
         "skills.place: no policy for place comes with tpsrl (there are: navigate, pick); agent "
         "pretrained needs a checkpoint, which `tpsrl train place` makes; agent.stand_ins=true has "
@@ -129,7 +129,9 @@ def test_the_preset_acts_by_all_that_are_there_and_by_no_others(with_tpsrl: Path
 
 
 @pytest.mark.slow
-def test_with_all_of_them_nobody_stands_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_all_policies_shipped_no_scripted_skill_stands_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(pretrained, "FOLDER", ship(tmp_path, *registry.planned()))
     asked = load("agent=pretrained")
     policies = agents.Policies.of(asked)
@@ -168,7 +170,7 @@ def skill_settings(folder: Path, skill: str, *overrides: str) -> SkillSettings:
 
 
 @pytest.mark.slow
-def test_a_report_says_by_which_privileged_sensors_a_policy_acted(
+def test_a_skill_report_lists_the_privileged_sensors_of_its_policy(
     with_tpsrl: Path, tmp_path: Path
 ) -> None:
     full = trained(tmp_path / "full", "pick", "full")
@@ -188,7 +190,7 @@ def test_a_report_says_by_which_privileged_sensors_a_policy_acted(
 
 
 @pytest.mark.slow
-def test_reports_on_scenarios_and_their_comparison_say_so_too(
+def test_scenario_reports_and_comparisons_list_privileged_sensors(
     with_tpsrl: Path, dataset: Path, tmp_path: Path
 ) -> None:
     words = ["processes=1", "skills.pick=pretrained", "skills.navigate=pretrained"]
@@ -206,7 +208,7 @@ def test_reports_on_scenarios_and_their_comparison_say_so_too(
     assert "navigate reach, goal, gap, way, scan; pick none" in page
 
 
-def test_the_table_of_all_skills_says_so_too(tmp_path: Path) -> None:
+def test_the_table_of_all_skills_lists_privileged_sensors(tmp_path: Path) -> None:
     def report(settings: Any, console: Console) -> SkillReport:
         policy = ReportedPolicy("x", 5, privileged=["way"])
         learned = {settings.skill: policy}
@@ -220,14 +222,16 @@ def test_the_table_of_all_skills_says_so_too(tmp_path: Path) -> None:
     assert summary.learned.keys() == set(registry.planned())
 
 
-def test_a_report_of_before_says_nothing_of_sensors() -> None:
+def test_a_report_of_an_older_version_lists_no_privileged_sensors() -> None:
     old = full_report() | {"learned": {"pick": {"checkpoint": "x", "trained_steps": 5}}}
     assert acting.privileged(decode(old, Report, "report")) == ""
     assert acting.privileged(decode(old | {"learned": {}}, Report, "report")) == ""
 
 
-def test_results_of_two_policies_are_no_result(with_tpsrl: Path, tmp_path: Path) -> None:
-    """A training replaces its best checkpoint while it is evaluated."""
+def test_a_policy_replaced_during_an_evaluation_ends_it_without_a_report(
+    with_tpsrl: Path, tmp_path: Path
+) -> None:
+    """A training may replace its best checkpoint while the checkpoint is evaluated."""
     other = trained(tmp_path / "other", "pick", seed=9) / "checkpoints/best.safetensors"
     path = tmp_path / "mine.safetensors"
     shutil.copy(with_tpsrl / "pick.safetensors", path)
