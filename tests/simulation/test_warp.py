@@ -154,7 +154,7 @@ def test_a_grasp_a_drawer_and_a_door_behave_as_in_the_c_engine() -> None:
             if step >= len(run.states):
                 continue
             wanted = run.states[step]
-            # At landing, a difference in the last float32 digits is amplified, and the box rests elsewhere.
+            # A landing box amplifies a float32 rounding difference and comes to rest elsewhere.
             limits = dict.fromkeys(("base", "arm", "ee_pos", "joints", "marker_pos"), 1e-3)
             for name, limit in (limits | {"object_pos": 1e-2}).items():
                 ours, theirs = getattr(wanted, name)[0], getattr(world, name)[home].numpy()
