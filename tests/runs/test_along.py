@@ -42,9 +42,8 @@ def test_a_start_along_a_run_has_the_recorded_observation(runs: Path) -> None:
     shown = [recording.demonstration for recording in store.read(runs)]
     lines = (runs / "along" / "states.jsonl").read_text().splitlines()
     columns, held = options.inputs.layout(), 0
-    begins = np.r_[
-        columns[sensors.TRAIL], columns[sensors.ELAPSED]
-    ]  # these sensors restart with the episode
+    # These sensors restart with the episode.
+    begins = np.r_[columns[sensors.TRAIL], columns[sensors.ELAPSED]]
     for row, line in enumerate(map(json.loads, lines)):
         step = int(line["stage"].removeprefix("step "))
         state = batch.reset([0], [source[row]])["state"][0]

@@ -225,7 +225,7 @@ def test_help_of_a_command_group_lists_its_commands(
         (["train", "pick", "starts=/proc/nowhere/x.npz"], "cannot read /proc/nowhere/x.npz"),
     ],
 )
-def test_bad_input_is_one_line_and_exit_code_2(
+def test_bad_input_gives_one_line_and_exit_code_2(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(arguments) == 2

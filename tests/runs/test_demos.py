@@ -644,10 +644,8 @@ def test_clone_fits_a_policy_that_acts_and_initializes_a_training(
     more = ["frames=2000", "rounds=2", *rounds[1:], f"init={out}", f"out={again}"]
     assert cli.main([*words[:-1], *more]) == 0
     rows = [json.loads(line) for line in (again / "metrics.jsonl").read_text().splitlines()]
-    assert [row["round"]["number"] for row in rows] == [
-        1,
-        2,
-    ]  # an initialized policy acts from the first round
+    # An initialized policy acts from the first round.
+    assert [row["round"]["number"] for row in rows] == [1, 2]
     trained = tmp_path / "trained"
     tuned = ["preset=fine_tune", "preset.num_envs=2", "preset.num_steps=16", "preset.steps=64"]
     few = ["preset.ppo.minibatches=2", "preset.ppo.value_warm_up=0"]

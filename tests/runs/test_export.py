@@ -162,7 +162,7 @@ def test_the_success_on_the_card_requires_an_evaluation_of_the_same_policy(
     other = trained(tmp_path / "other", "pick", "full", seed=2)
     message = refused(capsys, export(tmp_path, f"agent={other}", f"evaluation={evaluation}"))
     assert f"evaluation: {evaluation} is of another policy" in message
-    # Taking the mean is another way to act, and has not been measured.
+    # The evaluation does not cover a policy that takes mean actions.
     message = refused(
         capsys,
         export(
@@ -190,7 +190,7 @@ def test_the_card_contains_the_success_of_the_blinded_policy(
     (found,) = shipped.check(shown, "pick").blind
     assert found.sensors == ("depth", "laser") and found.num_episodes == 2 and found.mean == 0.0
     assert "- depth and laser: 0.0% (0 of 2)" in shown.with_suffix(".md").read_text()
-    # Taking the mean is another way to act, and has not been measured.
+    # The evaluation does not cover a policy that takes mean actions.
     assert export(tmp_path, f"agent={shown}", "sample=false", "replace=true") == 0
     assert shipped.check(shown, "pick").blind == ()
 

@@ -77,7 +77,7 @@ def test_a_single_rank_has_the_same_calls() -> None:
 
 
 def learned(group: Group, own: TrainSettings, lost: int = 0) -> dict[str, Any]:
-    """Returns one update of this rank without the first `lost` steps of its rollout."""
+    """Returns results of an update of this rank without `lost` steps of its rollout."""
     made = assemble(own, ToyVecEnvFactory(), seed=3, group=group)
     rollout = made.collector.collect(made.policy, made.rollouts).rollout
     if lost:
@@ -260,9 +260,8 @@ def trained(group: Group, out: Path, updates: int, goes_on: bool) -> dict[str, A
     one.close()
     tensors, _ = one.ppo.state_dict()  # Adam's moments and the entropy coefficient
     found = {**one.policy.state_dict(), **tensors}
-    found = {
-        k: v for k, v in found.items() if v.is_floating_point()
-    }  # random states differ between ranks
+    # Random states differ between ranks.
+    found = {k: v for k, v in found.items() if v.is_floating_point()}
     return {"updates": one.updates, "weights": {k: v.clone() for k, v in found.items()}}
 
 

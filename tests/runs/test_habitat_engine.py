@@ -89,7 +89,7 @@ def test_each_home_steps_alone_by_its_action(simulator: HabitatSimulator) -> Non
     way = 0.5 * act.STEP_M * np.array([np.cos(yaw), np.sin(yaw)])
     assert moved.base[0] == pytest.approx([*way, yaw])
     assert moved.base_velocity[0] == pytest.approx(30.0 * moved.base[0])
-    # The stand-in's force grows by 100 N a step, which is a rise that counts.
+    # The stand-in's force grows by 100 N a step, which counts as a rise.
     assert (moved.force[0], moved.force_total[0]) == (100.0, 100.0)
     seen = simulator.depth([1, 0], 8, 8)
     assert seen.shape == (2, 8, 8) and seen[0, :, 0] == pytest.approx((1 + 2 * np.arange(8)) / 16)

@@ -183,7 +183,7 @@ def test_an_invalid_card_is_refused_before_anything_is_written(
     assert not list(tmp_path.glob("got/*")) and not (tmp_path / "other").exists()
 
 
-def test_a_policy_is_not_written_if_its_card_cannot_be(
+def test_a_policy_is_not_written_if_its_card_cannot_be_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     repo = ship(tmp_path, "place")

@@ -63,7 +63,7 @@ def test_created_folders_are_deleted_unless_they_have_content(tmp_path: Path) ->
 def test_a_lock_file_deleted_while_being_opened_is_created_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The previous holder may end at that moment; otherwise two processes could hold locks."""
+    """The previous holder may end at that moment; otherwise two processes could hold the lock."""
     opened, removed = os.open, []
 
     def open_and_lose(path: Path, *arguments: int) -> int:

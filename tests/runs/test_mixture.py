@@ -208,10 +208,8 @@ def test_parts_of_a_mixture_are_drawn_according_to_their_weights(tmp_path: Path)
         assert all((start.snapshot is None) == (part == 0) for _, start in found)
         if part:
             assert numbers(start for _, start in found) == [index // 3 for index, _ in found]
-    assert {index // 3 for index, _ in drawn if index % 3 == 2} == {
-        0,
-        1,
-    }  # two of the states are successes
+    # Two of the states are successes.
+    assert {index // 3 for index, _ in drawn if index % 3 == 2} == {0, 1}
     again = StartSource("pick", spec, num_objects=4, num_episodes=2)
     rng = np.random.default_rng(0)
     assert [again.draw(rng)[0] for _ in range(50)] == [index for index, _ in drawn[:50]]
@@ -392,7 +390,7 @@ def test_a_skill_is_evaluated_from_exit_states_of_another(tmp_path: Path) -> Non
         )
 
     whole = report()
-    assert (whole.num_episodes, whole.success.mean) == (4, 0.5)  # odd ones stand still
+    assert (whole.num_episodes, whole.success.mean) == (4, 0.5)  # odd episodes stand still
     assert (whole.starts, whole.num_objects) == (spec, 3)
     assert report("num_episodes=3").success.mean == 2 / 3
     with pytest.raises(UserError, match="starts: there are 4, 5 requested"):

@@ -138,7 +138,7 @@ def test_a_script_without_main_guard_gets_an_explanation(count: int, tmp_path: P
         [sys.executable, str(script)], capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 1
-    assert done.stderr.count("Traceback") == 1  # that of the script itself
+    assert done.stderr.count("Traceback") == 1  # the traceback of the script itself
     last = done.stderr.splitlines()[-1]
     assert last.startswith("tpsrl.errors.RunError: a worker process died while working on ")
     assert last.endswith('call tpsrl under `if __name__ == "__main__":`')

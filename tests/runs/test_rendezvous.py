@@ -39,9 +39,8 @@ def test_a_rank_of_an_earlier_start_is_not_taken_for_its_successor() -> None:
         stale = pool.submit(rendezvous.agree, store, 0, 2, 0.2)  # rank 1 of this start never comes
         with pytest.raises(RunError, match=re.escape("ranks: 1 did not come within 0.2 s")):
             stale.result()
-        late = pool.submit(
-            rendezvous.agree, store, 1, 2, LIMIT_S
-        )  # first meets the rank that has gone
+        # Meets entries of the rank that has gone first.
+        late = pool.submit(rendezvous.agree, store, 1, 2, LIMIT_S)
         time.sleep(0.1)
         assert late.running()
         assert rendezvous.agree(store, 0, 2, LIMIT_S) == late.result()

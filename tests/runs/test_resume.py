@@ -272,9 +272,8 @@ def test_sigterm_ends_workers_with_a_message_and_keeps_the_journal(
     assert names_in(out) == (kept if done else [])
     ran(out)
     monkeypatch.setattr(evaluator, "evaluate", functools.partial(run, factory=Logged))
-    targets.a_scenario().run(
-        settings(dataset, out, "processes=1", *filmed)
-    )  # the number of processes may differ
+    # The number of processes may differ.
+    targets.a_scenario().run(settings(dataset, out, "processes=1", *filmed))
     assert sorted([*done, *ran(out)]) == EPISODES
 
 

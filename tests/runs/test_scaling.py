@@ -107,9 +107,8 @@ def test_smaller_rollouts_shorten_learning_unless_refilled() -> None:
     cut = dataclasses.replace(own, refill=False, minibatches=1)
     alone = Cluster(dataclasses.replace(cut, durations=constant(1.0, 1.0)), 1, half)
     assert alone.run(1).learning_s.tolist() == [1.0]
-    assert Cluster(cut, 2, half).run(1).learning_s.tolist() == [
-        1.0
-    ]  # the time of the rank with a full rollout
+    # The rank with a full rollout determines the time.
+    assert Cluster(cut, 2, half).run(1).learning_s.tolist() == [1.0]
 
 
 def test_the_time_of_averaging_depends_on_latency_and_bytes() -> None:

@@ -196,11 +196,8 @@ def test_a_task_is_recognized_as_part_of_a_job(task: pytest.MonkeyPatch) -> None
     ("seen", "changes", "device"),
     [
         (2, {}, "cuda:1"),
-        (
-            8,
-            {"SLURM_GPUS_PER_TASK": "1"},
-            "cuda:1",
-        ),  # with --gpu-bind=none, each task sees all GPUs
+        # With --gpu-bind=none, each task sees all GPUs.
+        (8, {"SLURM_GPUS_PER_TASK": "1"}, "cuda:1"),
         (1, {"SLURM_GPUS_PER_TASK": "1"}, "cuda:0"),
         (1, {}, "device: 1 GPUs for 2 ranks on this machine; nearest: cpu"),
         (0, {"SLURM_GPUS_PER_TASK": "1"}, "device: no GPU on this machine; nearest: cpu"),

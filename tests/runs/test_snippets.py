@@ -198,7 +198,7 @@ def folder(request: pytest.FixtureRequest, prepared: Path, tmp_path: Path) -> Pa
 
 
 def commands(text: str) -> Iterator[list[str]]:
-    """The words of each line of a shell block, comments removed and continued lines joined."""
+    """Yields the words of each line of a shell block, without comments; joins continued lines."""
     for line in text.replace("\\\n", " ").splitlines():
         words = shlex.split(line, comments=True)
         if words:

@@ -465,7 +465,7 @@ def handed_on(pool: EnvPool) -> PoolSnapshot:
     return arrays, json.loads(json.dumps(note))  # as in a checkpoint
 
 
-def test_a_quarantined_start_stays_so_in_every_restored_pool() -> None:
+def test_the_quarantine_of_a_start_is_kept_by_every_restored_pool() -> None:
     factory = ToyVecEnvFactory()
     begun = SerialEnvPool(factory, N)
     begun.reset()
@@ -506,7 +506,7 @@ def test_failures_before_a_snapshot_count_after_it() -> None:
         settle(pool)
         assert handed_on(pool)[1]["quarantine"] == [2, 1]
         assert "start 1 is not drawn any more" in said
-        assert pool.group.workers[1].restarts == 4  # the fourth launch has new random numbers
+        assert pool.group.workers[1].restarts == 4  # with random numbers unlike those of restart 3
     finally:
         pool.close()
 
@@ -575,5 +575,5 @@ def test_a_script_without_main_guard_gets_an_explanation(tmp_path: Path) -> None
         timeout=60,
     )
     assert done.returncode == 1
-    assert done.stderr.count("Traceback") == 1  # that of the script itself
+    assert done.stderr.count("Traceback") == 1  # the traceback of the script itself
     assert 'call tpsrl under `if __name__ == "__main__":`' in done.stderr.splitlines()[-1]

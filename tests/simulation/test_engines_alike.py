@@ -91,7 +91,7 @@ def test_the_base_moves_by_its_action_and_other_homes_stay_unchanged(simulator: 
     repeat(simulator, driving(-0.5), 4)
     turning = IDLE.copy()
     turning[act.BASE] = 0.0, 1.0
-    turning[act.STOP] = 1.0  # does nothing to the world
+    turning[act.STOP] = 1.0  # does not affect the world
     repeat(simulator, turning, 3)
     assert simulator.state([0]).base_velocity[0, 2] > 2.0
     turning[act.BASE] = 0.0

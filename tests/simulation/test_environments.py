@@ -805,7 +805,7 @@ def test_a_start_without_room_for_the_robot_is_drawn_again(monkeypatch: pytest.M
     assert index % BASE_EPISODES == 2 and start is found
     with pytest.raises(NoPoseError):
         source[0]
-    source.weigh(np.array([1.0, 1.0, 0.0, 1.0]))  # without the one that has room
+    source.weigh(np.array([1.0, 1.0, 0.0, 1.0]))  # excludes the only start with room
     with pytest.raises(NoPoseError):
         source.draw(np.random.default_rng(0))
     monkeypatch.setattr("skills.starts.source.receptacle", lambda start: "sink")
@@ -1027,7 +1027,7 @@ def test_homes_have_enough_slots_for_the_objects_of_the_skill():
     few, many = CAPACITIES
     assert (slots("pick"), slots("pick", num_objects=12)) == (many, few)
     assert (slots("open_drawer"), slots("open_drawer", num_objects=30)) == (few, many)
-    assert slots("open_drawer", starts="exit_states.npz") == many  # which may have any number
+    assert slots("open_drawer", starts="exit_states.npz") == many  # with any number of objects
     assert slots("pointnav", num_objects=30) == few
 
 

@@ -92,7 +92,7 @@ def test_object_centres_are_uniform_up_to_the_edges_of_a_receptacle(
 def test_every_instance_of_a_receptacle_is_equally_likely(episodes: list[Episode]) -> None:
     counts = collections.Counter(o.receptacle for e in episodes for o in e.objects)
     shares = {name: count / (30 * COUNT) for name, count in counts.items()}
-    assert shares["chair"] == pytest.approx(2 / 9, abs=0.05)  # there are two
+    assert shares["chair"] == pytest.approx(2 / 9, abs=0.05)  # two chairs per apartment
     others = [share for name, share in shares.items() if name != "chair"]
     assert len(others) == 7 and others == pytest.approx([1 / 9] * 7, abs=0.05)
 

@@ -299,7 +299,7 @@ def test_homes_with_maps_of_different_shapes_are_refused() -> None:
 # -- the floor from which the arm can get at a point -------------------------------------------
 
 
-PLACES = ((0.8, 0.0), (1.0, 0.85))  # before the opening, and behind the door; out and aside, m
+PLACES = ((0.8, 0.0), (1.0, 0.85))  # in front, behind the door; (out, aside), m
 
 
 def fridge_shelf() -> tuple[float, float, float]:

@@ -89,9 +89,8 @@ def is_height_there(simulator: MujocoSimulator, point: np.ndarray, height: float
     # The cell's border is included, because rounding assigns its points to neighbouring cells.
     offsets = np.linspace(-0.75, 0.75, 9) * CELL_M
     around = np.array([[a, b] for a in offsets for b in offsets])
-    around = (
-        point + around[np.argsort(np.linalg.norm(around, axis=1))]
-    )  # most hits are in the middle
+    # Most hits are in the middle.
+    around = point + around[np.argsort(np.linalg.norm(around, axis=1))]
     is_top = abs(height) < 0.02 or any(
         abs(top - height) < 0.02 for tops in columns(simulator, around) for top in tops
     )

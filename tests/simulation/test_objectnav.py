@@ -340,9 +340,8 @@ def test_categories_and_headings_are_drawn_evenly(starts: list[Start]) -> None:
         start.episode for start in starts
     ]
     counts = {name: sum(one.category == name for one in found) for name in CATEGORIES}
-    assert (
-        min(counts.values()) > 8 and max(counts.values()) < 45
-    )  # 23 each if every apartment had all
+    # If every apartment had all categories, there would be 23 of each.
+    assert min(counts.values()) > 8 and max(counts.values()) < 45
     headings = np.array([one.robot_start[2] for one in found])
     assert np.histogram(headings, bins=8, range=(-math.pi, math.pi))[0].min() > 25
 

@@ -600,9 +600,8 @@ def test_rises_of_force_by_more_than_20_newtons_are_summed() -> None:
 
     assert total(0, 50, 50, 50) == pytest.approx(50.0)
     assert total(0, 50, 10, 60) == pytest.approx(100.0)
-    assert total(0, 15, 30, 45) == pytest.approx(
-        30.0
-    )  # from 0 to 30; the last rise of 15 is too small
+    # One rise from 0 to 30; the last rise of 15 is too small.
+    assert total(0, 15, 30, 45) == pytest.approx(30.0)
     assert total(100, 130, 0, 20) == pytest.approx(130.0)
 
 
