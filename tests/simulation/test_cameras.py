@@ -74,7 +74,7 @@ def test_depth_is_short_for_head_depth_among_cameras() -> None:
         ("", r"^cameras: name at least one; nearest: head_depth:64$"),
     ],
 )
-def test_an_invalid_camera_is_refused_with_the_nearest_valid_value(given: str, message: str) -> None:
+def test_an_invalid_camera_is_refused_with_the_nearest_one(given: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         EnvOptions.of("pick", cameras=given)
 
