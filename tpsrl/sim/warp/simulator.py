@@ -46,6 +46,8 @@ class WarpSimulator(MujocoSimulator):
     def reset(self, env_ids: Sequence[int], episodes: Sequence[Episode]) -> None:
         """See `tpsrl.sim.base.Simulator.reset`."""
         super().reset(env_ids, episodes)
+        if not env_ids:
+            return
         starts = [start_of(self.home, self.homes[env]) for env in env_ids]
         if self._fresh.any():
             # Homes that have not been reset yet need a valid state, since all homes step together.
