@@ -152,10 +152,10 @@ def _load(path: str, field: str) -> type:
 
 def _inputs(found: type, skill: str, field: str) -> PolicyInputs:
     """Returns the inputs that a class declares; by default those of a training."""
-    asked = getattr(found, "sensors", None)
+    declared = getattr(found, "sensors", None)
     cameras = getattr(found, "cameras", None)
     with renamed("sensors", f"{field}: sensors"), renamed("cameras", f"{field}: cameras"):
-        return PolicyInputs.of(skill, asked, _depth(found, field), cameras=cameras)
+        return PolicyInputs.of(skill, declared, _depth(found, field), cameras=cameras)
 
 
 def _depth(found: type, field: str) -> tuple[int, int] | None:

@@ -409,8 +409,8 @@ def test_an_object_left_half_built_by_a_signal_prints_no_error(number: str, code
         "cli._dispatch = lambda arguments: Half()\n"
         "sys.exit(cli.main([]))"
     )
-    said = "tpsrl: terminated\n" if code == 143 else "tpsrl: interrupted\n"
-    assert (done.returncode, done.stderr) == (code, said)
+    message = "tpsrl: terminated\n" if code == 143 else "tpsrl: interrupted\n"
+    assert (done.returncode, done.stderr) == (code, message)
 
 
 def test_a_closed_output_pipe_causes_no_traceback() -> None:

@@ -299,26 +299,26 @@ def test_episodes_in_which_a_policy_succeeds_are_left_out(tmp_path: Path) -> Non
 
 
 def test_an_agent_that_stops_gives_no_further_labels(two_homes: Recorder) -> None:
-    asked = []
+    worlds = []
 
     class GivesUp:
         depth_size = None
 
         def act(self, world: WorldState, depth: None) -> np.ndarray:
-            asked.append(world)
+            worlds.append(world)
             return np.where(np.arange(act.SIZE) == act.STOP, 1.0, 0.0)
 
     agent = Acting(GivesUp(), two_homes._batch.simulator, 0)  # type: ignore[arg-type]
     world = two_homes._batch.world(0)
     labels = [agent.label(world) for _ in range(3)]
-    assert [valid for _, valid in labels] == [True, False, False] and len(asked) == 1
+    assert [valid for _, valid in labels] == [True, False, False] and len(worlds) == 1
 
 
 def test_lapses_last_several_steps_and_keep_grip_and_stop() -> None:
-    told = np.full(act.SIZE, 0.3)
-    told[act.GRIP], told[act.STOP] = 1.0, -1.0
+    expert = np.full(act.SIZE, 0.3)
+    expert[act.GRIP], expert[act.STOP] = 1.0, -1.0
     does = Disturbed(np.random.default_rng(0), noise=0.0, lapses=1.0)
-    done = np.array([does(told) for _ in range(600)])
+    done = np.array([does(expert) for _ in range(600)])
     assert (done[:, act.GRIP] == 1.0).all() and (done[:, act.STOP] == -1.0).all()
     assert np.abs(done).max() <= 1.0
     still = ~done[:, act.ARM].any(1)
@@ -327,21 +327,21 @@ def test_lapses_last_several_steps_and_keep_grip_and_stop() -> None:
     runs = np.diff(np.flatnonzero(np.diff(np.r_[False, still, False].astype(int))))[::2]
     assert runs.min() >= disturbing.SEGMENT_STEPS[0]
     clean = Disturbed(np.random.default_rng(0), noise=0.0, lapses=0.0)
-    np.testing.assert_array_equal(clean(told), told)
+    np.testing.assert_array_equal(clean(expert), expert)
 
 
 def test_a_hesitant_actor_delays_each_switch_once() -> None:
     hesitant = Hesitant(np.random.default_rng(1), most=4)
-    told = np.zeros((30, act.SIZE))
-    told[:, act.GRIP], told[:, act.STOP] = -1.0, -1.0
-    told[10:, act.GRIP] = told[20:, act.STOP] = 1.0
-    done = np.array([hesitant(row, row) for row in told])
+    expert = np.zeros((30, act.SIZE))
+    expert[:, act.GRIP], expert[:, act.STOP] = -1.0, -1.0
+    expert[10:, act.GRIP] = expert[20:, act.STOP] = 1.0
+    done = np.array([hesitant(row, row) for row in expert])
     for part, when in ((act.GRIP, 10), (act.STOP, 20)):
         turned = int(np.argmax(done[:, part] > 0))
         assert when <= turned <= when + 4
         assert (done[:turned, part] < 0).all() and (done[turned:, part] > 0).all()
     others = [part for part in range(act.SIZE) if part not in (act.GRIP, act.STOP)]
-    np.testing.assert_array_equal(done[:, others], told[:, others])
+    np.testing.assert_array_equal(done[:, others], expert[:, others])
 
 
 # -- the store ---------------------------------------------------------------------------------

@@ -420,9 +420,9 @@ def test_an_evaluation_of_all_skills_omits_those_without_a_policy(tmp_path: Path
     with registry.registered(unscripted(actions=("nav",))), pytest.raises(ZeroDivisionError):
         evaluate_skills(settings, console, run)
     assert ran == ["navigate"]
-    said = console.export_text()
-    assert "left out: skills.loiter: it has no scripted version" in said
-    assert "`tpsrl train loiter` makes one" in said
+    output = console.export_text()
+    assert "left out: skills.loiter: it has no scripted version" in output
+    assert "`tpsrl train loiter` makes one" in output
 
 
 def unscripted(actions: tuple[str, ...]) -> SkillSpec:

@@ -145,8 +145,8 @@ def evaluation(
 def test_an_evaluation_continues_after_a_crash_and_reports_the_lost_episode(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = evaluation(tmp_path, "crash_once", monkeypatch)
-    report = skill_evaluator.evaluate_skill(asked, Console(quiet=True))
+    options = evaluation(tmp_path, "crash_once", monkeypatch)
+    report = skill_evaluator.evaluate_skill(options, Console(quiet=True))
     assert report.num_episodes == 3 and report.lost
     (lost,) = report.lost
     assert lost.episode == "test/0"
@@ -157,16 +157,16 @@ def test_an_evaluation_continues_after_a_crash_and_reports_the_lost_episode(
 def test_an_evaluation_ends_with_the_cause_if_every_episode_crashes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = evaluation(tmp_path, "crash", monkeypatch)
+    options = evaluation(tmp_path, "crash", monkeypatch)
     with pytest.raises(RunError, match=r"^3 episodes in a row were lost; the last: .*signal 11"):
-        skill_evaluator.evaluate_skill(asked, Console(quiet=True))
+        skill_evaluator.evaluate_skill(options, Console(quiet=True))
     assert not (tmp_path / "out" / "report.json").exists()
 
 
 def test_an_object_missing_in_the_data_is_reported_by_file(simulator: HabitatSimulator) -> None:
-    told = "habitat.data: episode test/0: .*/003_cracker_box.object_config.json is missing"
+    message = "habitat.data: episode test/0: .*/003_cracker_box.object_config.json is missing"
     (Path(simulator.settings.data) / worker.OBJECTS / "003_cracker_box.object_config.json").unlink()
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         simulator.reset([0], [make_episode(1, 1)])
     simulator.close()
 
@@ -228,7 +228,7 @@ def test_errors_of_habitat_are_reported_with_their_type(tmp_path: Path) -> None:
 def test_missing_parts_are_reported_with_a_remedy(
     tmp_path: Path, case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = settings(tmp_path, case if case == "import" else "")
+    options = settings(tmp_path, case if case == "import" else "")
     expected = {
         "import": "habitat_sim cannot be imported .*libEGL.so.1.*conda install",
         "program": "habitat.python: '/nowhere/python' is not a program",
@@ -237,15 +237,15 @@ def test_missing_parts_are_reported_with_a_remedy(
         "protocol": "protocol 99, this worker speaks",
     }[case]
     if case == "program":
-        asked = HabitatSettings("/nowhere/python")
+        options = HabitatSettings("/nowhere/python")
     if case == "data":
-        (Path(asked.data) / "data/robots/hab_fetch/robots/hab_suction.urdf").unlink()
+        (Path(options.data) / "data/robots/hab_fetch/robots/hab_suction.urdf").unlink()
     if case == "no habitat":
-        asked = HabitatSettings(sys.executable)
+        options = HabitatSettings(sys.executable)
     if case == "protocol":
         monkeypatch.setattr(worker, "PROTOCOL", 99)
     with pytest.raises(UserError, match=expected) as error:
-        HabitatSimulator(1, settings=asked)
+        HabitatSimulator(1, settings=options)
     assert "\n" not in str(error.value)
 
 
@@ -266,7 +266,7 @@ def test_tpsrl_does_not_import_habitat() -> None:
         "import sys, tpsrl, tpsrl.api, tpsrl.sim; "
         "print(any(name.partition('.')[0].startswith('habitat') for name in sys.modules))"
     )
-    told = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ
     )
-    assert told.stdout.strip() == "False"
+    assert done.stdout.strip() == "False"

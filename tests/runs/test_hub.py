@@ -77,9 +77,9 @@ def test_the_page_of_a_repository_describes_all_its_policies(
     assert call("push", "pick", f"repo={repo}") == 0
     page = (repo / "README.md").read_text()
     _, front, text = page.split("---\n", 2)
-    told = yaml.safe_load(front)
-    assert (told["library_name"], told["pipeline_tag"]) == ("tpsrl", "robotics")
-    assert {"tpsrl", "pick", "place"} <= set(told["tags"])
+    header = yaml.safe_load(front)
+    assert (header["library_name"], header["pipeline_tag"]) == ("tpsrl", "robotics")
+    assert {"tpsrl", "pick", "place"} <= set(header["tags"])
     assert text.index("# pick") < text.index("# place") and "Not measured." in text
     assert call("push", "pretrained", f"repo={tmp_path}/all") == 0
     assert (tmp_path / "all/README.md").read_text() == page

@@ -100,7 +100,7 @@ def test_a_folder_in_use_by_another_command_is_refused(
     out = tmp_path / "out"
     with locks.hold(tmp_path / held):
         assert main([*command, f"out={out}"]) == 2
-        said = capfd.readouterr().err
-        assert said.startswith(f"tpsrl: error: out: {out} is in use by process {os.getpid()}; ")
-        assert said.count("\n") == 1
+        err = capfd.readouterr().err
+        assert err.startswith(f"tpsrl: error: out: {out} is in use by process {os.getpid()}; ")
+        assert err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []

@@ -338,9 +338,9 @@ def test_a_training_starts_from_a_bank_and_resumes_with_the_same_bank(
     folder = exits[0]
     monkeypatch.chdir(folder.parent)
     out = tmp_path / "out"
-    asked = ["start_states=own:0.5,bank:navigate:0.5", "validation_starts=bank:navigate"]
+    starts = ["start_states=own:0.5,bank:navigate:0.5", "validation_starts=bank:navigate"]
     rest = [f"out={out}", "validation_episodes=7", "preset.steps=32"]
-    assert train("pick", *asked, *rest) == 0
+    assert train("pick", *starts, *rest) == 0
     written_down = yaml.safe_load((out / "config.yaml").read_text())
     assert written_down["start_states"] == f"own:0.5,bank:{folder}:all:0.5"
     assert written_down["validation_starts"] == f"bank:{folder}:all:1.0"

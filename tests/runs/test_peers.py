@@ -169,9 +169,9 @@ def test_minari_collects_episodes(
     dataset = env.create_dataset("tpsrl/tried-v0")
     assert dataset.total_episodes == 2 and dataset.total_steps == 8
     if infos:
-        told = dataset[0].infos
-        assert told["reward_terms"]["slack"].tolist() == [0.0] + [-0.005] * 4
-        assert told["failure"].tolist() == [0] * 5
+        recorded = dataset[0].infos
+        assert recorded["reward_terms"]["slack"].tolist() == [0.0] + [-0.005] * 4
+        assert recorded["failure"].tolist() == [0] * 5
     env.close()
 
 

@@ -171,7 +171,7 @@ def collected_by(group: Group, rule: str, refill: bool) -> list[dict[str, Any]]:
     own = dataclasses.replace(settings(), preempt=rule, preempt_share=0.5, refill=refill)
     factory = Slow(0.05 if group.rank == 1 else 0.001)
     made = assemble(own, factory, group=group)
-    told = []
+    records = []
     for version in range(3):
         group.any(False)  # all ranks begin together
         found = made.collector.collect(made.policy, made.rollouts, version)
@@ -179,9 +179,9 @@ def collected_by(group: Group, rule: str, refill: bool) -> list[dict[str, Any]]:
         metrics = made.ppo.update(rollout, version=version)
         pace = Pace.of(found.env, found.took_s, found.ready_at, ENVS, SIZE)
         made.preemption.plan(pace, 0.01)
-        told.append({"fresh": rollout.num_fresh, "rows": len(rollout.rows), "kl": metrics["kl"]})
+        records.append({"fresh": rollout.num_fresh, "rows": len(rollout.rows), "kl": metrics["kl"]})
     made.collector.close()
-    return told
+    return records
 
 
 def test_the_slower_rank_stops_early(tmp_path: Path) -> None:
@@ -189,17 +189,17 @@ def test_the_slower_rank_stops_early(tmp_path: Path) -> None:
     for (rule, refill), fast, slow in zip(
         rules, *ranks.run(2, collected, tmp_path, rules), strict=True
     ):
-        assert [told["fresh"] for told in fast] == [SIZE] * 3
+        assert [record["fresh"] for record in fast] == [SIZE] * 3
         first = 0 if rule == "share" else 1  # the first update has no measurements to plan by
-        assert [told["fresh"] for told in slow[:first]] == [SIZE] * first
-        for told in slow[first:]:
-            assert SIZE / 4 <= told["fresh"] < SIZE
-        for before, told in itertools.pairwise(slow):
-            most = SIZE if refill else told["fresh"]
-            assert told["rows"] <= most
+        assert [record["fresh"] for record in slow[:first]] == [SIZE] * first
+        for record in slow[first:]:
+            assert SIZE / 4 <= record["fresh"] < SIZE
+        for before, record in itertools.pairwise(slow):
+            most = SIZE if refill else record["fresh"]
+            assert record["rows"] <= most
             if refill and before["rows"] == SIZE:
-                assert told["rows"] >= SIZE - ENVS
-        assert [told["kl"] for told in fast] == [told["kl"] for told in slow]
+                assert record["rows"] >= SIZE - ENVS
+        assert [record["kl"] for record in fast] == [record["kl"] for record in slow]
 
 
 def test_the_preset_of_the_dd_ppo_paper_has_its_settings() -> None:

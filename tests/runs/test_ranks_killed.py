@@ -143,7 +143,7 @@ def lost_at(call: Callable[[], object]) -> str:
 def test_the_loss_of_another_rank_is_reported_in_one_line(
     goes: int, calls: int, lost: str, tmp_path: Path
 ) -> None:
-    said = ranks.run(2, bereaved, tmp_path, goes)[1 - goes]
-    assert len(said) == calls
-    for line in said:
+    messages = ranks.run(2, bereaved, tmp_path, goes)[1 - goes]
+    assert len(messages) == calls
+    for line in messages:
         assert re.fullmatch(rf"ranks: lost {lost}: .+", line), line

@@ -64,8 +64,8 @@ def test_a_waiting_rank_reports_that_it_waits_and_ends_on_sigterm() -> None:
         env=os.environ | job,
     )
     assert process.stdout is not None
-    said = iter(process.stdout.readline, "")
-    assert f"rank 1: waiting for all 2 ranks at 127.0.0.1:{port}\n" in said
+    lines = iter(process.stdout.readline, "")
+    assert f"rank 1: waiting for all 2 ranks at 127.0.0.1:{port}\n" in lines
     process.terminate()
     _, err = process.communicate(timeout=30)
     assert (process.returncode, err) == (143, "tpsrl: terminated\n")

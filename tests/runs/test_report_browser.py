@@ -106,8 +106,8 @@ def browse(folder: Path, page: str) -> Seen:
     found = re.search(r"<pre>(.*)</pre>", done.stdout, re.DOTALL)
     assert found is not None, f"{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
     verdicts = json.loads(html.unescape(found[1]))
-    said = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
-    return Seen({verdict["width"]: verdict for verdict in verdicts}, said)
+    lines = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+    return Seen({verdict["width"]: verdict for verdict in verdicts}, lines)
 
 
 @pytest.fixture(scope="module")

@@ -241,9 +241,9 @@ def test_a_second_evaluation_into_a_folder_is_refused_in_one_line(
     for word in ("tidy_house", "all", "skills", "pick"):
         with locks.hold(out):
             assert cli.main(["eval", word, f"out={out}", "num_episodes=1"]) == 2
-        said = capsys.readouterr().err
-        assert said.startswith(f"tpsrl: error: out: {out} is in use by process {os.getpid()}; ")
-        assert said.count("\n") == 1
+        err = capsys.readouterr().err
+        assert err.startswith(f"tpsrl: error: out: {out} is in use by process {os.getpid()}; ")
+        assert err.count("\n") == 1
     assert names_in(out) == before
 
 

@@ -259,16 +259,16 @@ def test_a_job_near_its_time_limit_saves_is_requeued_and_resumes(
         fake_slurm.wait_until(lambda: metrics.exists() and bool(metrics.read_text()), job)
         os.kill(fake_slurm.script_pid(env), signal.SIGUSR1)
         code = job.wait(fake_slurm.LIMIT_S)
-        said = (tmp_path / "log").read_text()
-        assert code == 0, said
+        output = (tmp_path / "log").read_text()
+        assert code == 0, output
         assert fake_slurm.processes(Path(env["FAKE_SLURM"])) == []
         assert fake_slurm.requeues(env) == 1
     rows = [json.loads(line) for line in metrics.read_text().splitlines()]
     assert [row["update"] for row in rows] == list(range(1, len(rows) + 1))
     assert rows[-2]["steps"] < planned <= rows[-1]["steps"]
-    assert said.count("training navigate for") == 1
-    assert "going on with navigate for" in said
-    assert "stopped; `tpsrl train resume=" in said
+    assert output.count("training navigate for") == 1
+    assert "going on with navigate for" in output
+    assert "stopped; `tpsrl train resume=" in output
 
 
 def test_a_failed_job_is_not_requeued(tmp_path: Path) -> None:

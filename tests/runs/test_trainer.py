@@ -57,16 +57,16 @@ def test_every_rollout_has_a_record(uninterrupted: list[dict[str, Any]]) -> None
 def test_the_fault_tolerance_follows_the_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = []
+    passed = []
 
     def noting(*args: Any, **others: Any) -> Any:
-        told.extend(a for a in args if isinstance(a, FaultTolerance))
+        passed.extend(a for a in args if isinstance(a, FaultTolerance))
         return assemble(*args, **others)
 
     monkeypatch.setattr(trainers, "assemble", noting)
     trainer(tmp_path, settings=dataclasses.replace(SETTINGS, hang_s=7.0, max_failures=3)).close()
-    assert told == [FaultTolerance(hang_s=7.0, max_failures=3)]
-    assert told[0].launch_s == 300.0
+    assert passed == [FaultTolerance(hang_s=7.0, max_failures=3)]
+    assert passed[0].launch_s == 300.0
 
 
 def test_experience_collected_ahead_is_one_update_old(tmp_path: Path) -> None:

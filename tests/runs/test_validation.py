@@ -90,19 +90,19 @@ CAUSES = {
 def test_a_failing_environment_loses_only_its_start(
     trouble: str, at: str, processes: int, policy: ActorCritic
 ) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     homes = Homes(ToyVecEnvFactory(trouble, at=at, bad=(BAD,)), processes)
-    validation = Validation(homes, COUNT, said.append)
+    validation = Validation(homes, COUNT, messages.append)
     found = validation.run(policy)
     assert found.lost == (BAD,) and not found.given_up
     assert starts_of(found) == all_but(BAD)
     assert CAUSES[trouble] in validation.lost[BAD]
-    [last] = [line for line in said if "is left out" in line]
+    [last] = [line for line in messages if "is left out" in line]
     assert last == f"validation: start {BAD} is left out ({validation.lost[BAD]})"
-    said.clear(), homes.made.clear()
+    messages.clear(), homes.made.clear()
     again = validation.run(policy)
     assert (starts_of(again), again.lost) == (all_but(BAD), (BAD,))
-    assert said == [] and homes.made == [all_but(BAD)]
+    assert messages == [] and homes.made == [all_but(BAD)]
 
 
 def test_several_failing_starts_are_identified(policy: ActorCritic) -> None:
@@ -113,12 +113,12 @@ def test_several_failing_starts_are_identified(policy: ActorCritic) -> None:
 
 
 def test_a_start_that_fails_only_once_is_not_lost(policy: ActorCritic) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     homes = Homes(ToyVecEnvFactory("raise", bad=(BAD,)), failing=1)
-    validation = Validation(homes, COUNT, said.append)
+    validation = Validation(homes, COUNT, messages.append)
     found = validation.run(policy)
     assert found.lost == () and starts_of(found) == list(range(COUNT))
-    assert len(said) == 1 and " starts are run again" in said[0]
+    assert len(messages) == 1 and " starts are run again" in messages[0]
     assert validation.lost == {}
 
 
@@ -134,26 +134,28 @@ def test_a_validation_without_failures_uses_one_pool_and_is_reproducible(
 def test_a_validation_with_too_many_lost_starts_is_given_up_without_error(
     policy: ActorCritic,
 ) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     validation = Validation(
-        Homes(ToyVecEnvFactory("raise", bad=tuple(range(4, COUNT)))), COUNT, said.append
+        Homes(ToyVecEnvFactory("raise", bad=tuple(range(4, COUNT)))), COUNT, messages.append
     )
     found = validation.run(policy)
     assert found.given_up and set(found.lost) >= set(range(4, COUNT))
-    assert said[-1].startswith(f"validation given up: {len(found.lost)} of {COUNT} starts are lost")
-    assert said[-1].endswith("the training goes on")
+    assert messages[-1].startswith(
+        f"validation given up: {len(found.lost)} of {COUNT} starts are lost"
+    )
+    assert messages[-1].endswith("the training goes on")
     assert "success" not in found.to_json()
 
 
 def test_pools_that_cannot_be_built_do_not_end_the_training(policy: ActorCritic) -> None:
-    said: list[str] = []
+    messages: list[str] = []
 
     def make(starts: Sequence[int]) -> EnvPool:
         raise UserError("bank: its file is damaged")
 
-    found = Validation(make, COUNT, said.append).run(policy)
+    found = Validation(make, COUNT, messages.append).run(policy)
     assert found.given_up and len(found.lost) == COUNT
-    assert "bank: its file is damaged" in said[-1]
+    assert "bank: its file is damaged" in messages[-1]
 
 
 def test_errors_of_the_policy_are_not_attributed_to_environments(policy: ActorCritic) -> None:

@@ -451,15 +451,15 @@ CAUSES = {
 def test_a_worker_that_fails_is_replaced(
     name: str, trouble: str, make: Make, policy: ActorCritic
 ) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     factory = ToyVecEnvFactory(trouble, where=3, when=20)
-    collector = make(name, factory, processes=5, tolerance=QUICK, say=said.append)
+    collector = make(name, factory, processes=5, tolerance=QUICK, say=messages.append)
     collections, found = lossy(collector, policy, 1)
     assert_sound(found)
     lost = [one for collection in collections for one in collection.lost]
     assert [one.envs.tolist() for one in lost] == [[3]]
     assert CAUSES[trouble] in lost[0].cause
-    assert any(CAUSES[trouble] in line and "it is replaced" in line for line in said)
+    assert any(CAUSES[trouble] in line and "it is replaced" in line for line in messages)
     # The replaced environment gives steps again.
     assert 3 in np.concatenate([part["env"] for part in found[-50:]])
 
@@ -467,13 +467,13 @@ def test_a_worker_that_fails_is_replaced(
 def test_a_start_that_repeatedly_kills_workers_is_quarantined(
     make: Make, policy: ActorCritic
 ) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     factory = ToyVecEnvFactory("kill", episode=2, failures=10)
     tolerance = FaultTolerance(max_failures=50, quarantine_after=2)
-    ver = make("ver", factory, processes=5, tolerance=tolerance, say=said.append)
+    ver = make("ver", factory, processes=5, tolerance=tolerance, say=messages.append)
     collections, found = lossy(ver, policy, 2)
     assert_sound(found)
-    assert "start 2 is not drawn any more" in said
+    assert "start 2 is not drawn any more" in messages
     # Environments that have already begun with the start may still fail.
     assert 2 <= sum(len(c.lost) for c in collections) <= N
     assert not any(c.lost for c in collections[-5:])
@@ -493,13 +493,13 @@ def test_too_many_failures_end_the_training_with_their_cause(
 
 
 def test_the_watchdog_reports_the_awaited_worker(make: Make, policy: ActorCritic) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     tolerance = FaultTolerance(hang_s=2.5, warn_s=0.5)
     factory = ToyVecEnvFactory("hang", where=3, when=4)
-    sync = make("sync", factory, processes=5, tolerance=tolerance, say=said.append)
+    sync = make("sync", factory, processes=5, tolerance=tolerance, say=messages.append)
     lossy(sync, policy, 1, more=1)
     waiting = "waiting for worker 3 (environments 3 to 3), "
-    assert [line for line in said if line.startswith(waiting) and " at a step (start " in line]
+    assert [line for line in messages if line.startswith(waiting) and " at a step (start " in line]
 
 
 def test_a_worker_lost_between_rollouts_is_replaced_before_a_snapshot(

@@ -164,8 +164,8 @@ def test_a_large_snapshot_is_restored_while_large_records_wait() -> None:
 
 
 def test_records_lost_with_their_worker_cost_only_its_environments() -> None:
-    tolerance, said = FaultTolerance(), []
-    pool = WorkerEnvPool(LARGE, N, 2, tolerance, said.append)
+    tolerance, messages = FaultTolerance(), []
+    pool = WorkerEnvPool(LARGE, N, 2, tolerance, messages.append)
     try:
         pool.reset()
         run(pool, range(2))
@@ -182,7 +182,7 @@ def test_records_lost_with_their_worker_cost_only_its_environments() -> None:
         assert lost.envs.tolist() == [0, 1, 2] and "died: signal SIGKILL" in lost.cause
         while len(pool.idle()) < N:
             pool.poll()
-        assert len(said) == 1 and len(run(pool, range(3))) == 3
+        assert len(messages) == 1 and len(run(pool, range(3))) == 3
     finally:
         pool.close()
 
@@ -270,27 +270,27 @@ def test_a_worker_that_dies_during_its_launch_is_launched_again(
 ) -> None:
     pool.reset()
     undisturbed = run(pool, range(12))
-    said: list[str] = []
+    messages: list[str] = []
     factory = ToyVecEnvFactory("kill", where=3, at="launch", fuse=str(tmp_path / "fuse"))
-    disturbed = WorkerEnvPool(factory, N, 2, FaultTolerance(max_failures=1), said.append)
+    disturbed = WorkerEnvPool(factory, N, 2, FaultTolerance(max_failures=1), messages.append)
     try:
         disturbed.reset()
         assert run(disturbed, range(12)) == undisturbed
         assert disturbed.lost() == []
     finally:
         disturbed.close()
-    assert [text.partition(";")[0] for text in said] == [
+    assert [text.partition(";")[0] for text in messages] == [
         "worker 1 (environments 3 to 4) died: signal SIGKILL"
     ]
-    assert said[0].endswith("while it started; it is replaced")
+    assert messages[0].endswith("while it started; it is replaced")
 
 
 def test_workers_that_die_too_often_during_launch_end_the_run() -> None:
-    said: list[str] = []
+    messages: list[str] = []
     factory = ToyVecEnvFactory("kill", where=3, at="launch")
     with pytest.raises(RunError, match=r"worker 1 \(environments 3 to 4\) died: signal SIGKILL"):
-        WorkerEnvPool(factory, N, 2, FaultTolerance(max_failures=2), said.append)
-    assert len(said) == 2
+        WorkerEnvPool(factory, N, 2, FaultTolerance(max_failures=2), messages.append)
+    assert len(messages) == 2
 
 
 def test_signals_to_the_process_group_are_handled_by_the_main_process() -> None:
@@ -364,9 +364,9 @@ def settle(pool: WorkerEnvPool) -> list[LostEnvs]:
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("trouble", ["hang", "kill", "raise"])
 def test_a_worker_that_fails_at_a_command_is_replaced(command: str, trouble: str) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     factory = ToyVecEnvFactory(trouble, where=3, at=command)
-    pool = WorkerEnvPool(factory, N, 2, HASTY, said.append)
+    pool = WorkerEnvPool(factory, N, 2, HASTY, messages.append)
 
     def work() -> None:
         pool.reset()
@@ -388,10 +388,10 @@ def test_a_worker_that_fails_at_a_command_is_replaced(command: str, trouble: str
         within(30.0, pool, work)
     finally:
         pool.close()
-    assert len(said) == 1 and said[0].endswith("it is replaced")
+    assert len(messages) == 1 and messages[0].endswith("it is replaced")
     if trouble == "hang":
         worker = "worker 1 (environments 3 to 4)"
-        assert said[0].startswith(f"{worker} hung: 0 s at {command} ({STARTS[command]}); ")
+        assert messages[0].startswith(f"{worker} hung: 0 s at {command} ({STARTS[command]}); ")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -422,9 +422,9 @@ def test_a_hanging_launch_ends_with_an_error() -> None:
 
 
 def test_a_worker_that_hangs_before_its_first_step_is_replaced() -> None:
-    said: list[str] = []
+    messages: list[str] = []
     factory = ToyVecEnvFactory("hang", where=3, at="reset", failures=2)
-    pool = WorkerEnvPool(factory, N, 2, HASTY, said.append)
+    pool = WorkerEnvPool(factory, N, 2, HASTY, messages.append)
 
     def work() -> None:
         pool.reset()
@@ -435,7 +435,7 @@ def test_a_worker_that_hangs_before_its_first_step_is_replaced() -> None:
         within(30.0, pool, work)
     finally:
         pool.close()
-    assert "s at its first reset (before the first start)" in said[1]
+    assert "s at its first reset (before the first start)" in messages[1]
 
 
 def test_a_large_command_to_a_stopped_worker_times_out() -> None:
@@ -486,12 +486,12 @@ def test_the_quarantine_of_a_start_is_kept_by_every_restored_pool() -> None:
 
 
 def test_failures_before_a_snapshot_count_after_it() -> None:
-    said: list[str] = []
+    messages: list[str] = []
     begun = SerialEnvPool(ToyVecEnvFactory(), N)
     begun.reset()
     arrays, note = begun.snapshot()
     deadly = ToyVecEnvFactory("kill", episode=1)
-    pool = WorkerEnvPool(deadly, N, 2, FaultTolerance(), said.append)
+    pool = WorkerEnvPool(deadly, N, 2, FaultTolerance(), messages.append)
     try:
         pool.restore(arrays, {**note, **LIFE})
         pool.send(np.array([3]), actions(0)[3:4])
@@ -505,7 +505,7 @@ def test_failures_before_a_snapshot_count_after_it() -> None:
         assert lost[0].envs.tolist() == [3, 4]
         settle(pool)
         assert handed_on(pool)[1]["quarantine"] == [2, 1]
-        assert "start 1 is not drawn any more" in said
+        assert "start 1 is not drawn any more" in messages
         assert pool.group.workers[1].restarts == 4  # with random numbers unlike those of restart 3
     finally:
         pool.close()

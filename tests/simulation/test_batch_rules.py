@@ -188,8 +188,8 @@ def test_holds_begin_and_end_as_in_a_single_home(monkeypatch: pytest.MonkeyPatch
             for name in moments[0].arrays
         }
 
-    told = np.array([one.holds for one in before])
-    holds = CupHolds(*(torch.from_numpy(told[:, k].copy()) for k in range(3)), torch.zeros(1))
+    initial = np.array([one.holds for one in before])
+    holds = CupHolds(*(torch.from_numpy(initial[:, k].copy()) for k in range(3)), torch.zeros(1))
     bodies = RuleArrays(**stacked(before))
     HoldRules(simulator.home, torch.device("cpu")).after_step(
         holds,
@@ -202,7 +202,7 @@ def test_holds_begin_and_end_as_in_a_single_home(monkeypatch: pytest.MonkeyPatch
     found = (holds.held, holds.held_joint, holds.leaving, holds.violation)
     np.testing.assert_array_equal(np.stack([values.numpy() for values in found], 1), wanted)
     # The recorded moments contain every kind of change.
-    changed = (told != wanted).any(1)
+    changed = (initial != wanted).any(1)
     assert changed.sum() >= 8 and wanted[:, 3].any()
     assert {0} < set(wanted[:, 0] + 1) and JOINTS.index(DRAWER) in wanted[:, 1]
     for name, values in stacked(after).items():

@@ -232,11 +232,11 @@ def test_a_vector_autoresets_like_gymnasiums_own_in_every_mode(three: Simulator,
         assert same(*shown)
         if number == 1:
             actions[1, act.STOP] = 1.0
-        (mine, *told, infos), (other, *expected, others) = (e.step(actions) for e in (own, theirs))
+        (mine, *rest, infos), (other, *expected, others) = (e.step(actions) for e in (own, theirs))
         seen, wanted = infos.pop("final_obs", None), others.pop("final_obs", None)
         assert alike(infos, others)
-        assert all(np.allclose(a, b, atol=1e-12) for a, b in zip(told, expected, strict=True))
-        over = told[1] | told[2]
+        assert all(np.allclose(a, b, atol=1e-12) for a, b in zip(rest, expected, strict=True))
+        over = rest[1] | rest[2]
         ended += over.sum()
         if mode == "SameStep":
             assert (seen is not None) == over.any()
@@ -363,22 +363,22 @@ def test_a_copy_continues_like_the_original_and_leaves_it_unchanged(skill: str):
     env = gymnasium.make(f"tpsrl/{skill}-v0", height_map=True, **options)
 
     def play(env: Any, actions: np.ndarray) -> list[Any]:
-        told = []
+        outputs = []
         for action in actions:
             shown, reward, terminated, truncated, info = env.step(action)
-            told += [*shown.values(), reward, repr(info)]
+            outputs += [*shown.values(), reward, repr(info)]
             if terminated or truncated:
                 shown, info = env.reset()  # by its random generator
-                told += [*shown.values(), repr(info)]
-        return told
+                outputs += [*shown.values(), repr(info)]
+        return outputs
 
     env.reset(seed=1)
     first, second = some_actions(5)[:, 0], some_actions(7)[::-1, 0]
     play(env, first)
     made = copies(env)
-    told = [play(one, second) for one in (*made, env)]
-    for other in told[:2]:
-        assert all(np.array_equal(a, b) for a, b in zip(other, told[2], strict=True))
+    outputs = [play(one, second) for one in (*made, env)]
+    for other in outputs[:2]:
+        assert all(np.array_equal(a, b) for a, b in zip(other, outputs[2], strict=True))
     for one in (*made, env):
         one.close()
 

@@ -333,9 +333,9 @@ def test_the_description_of_an_agent_names_its_checkpoints(
     assert agents.describe("scripted", {}) == {"agent": "scripted", "learned": {}}
     mixed = agents.describe("scripted", {"pick": str(tmp_path)})
     assert mixed["agent"] == "mixed"
-    told = mixed["learned"]["pick"]
-    assert (told["checkpoint"], told["trained_steps"]) == (str(tmp_path), 1_500_000)
-    assert (told["sample"], told["privileged"]) == (True, ["reach", "goal", "gap"])
+    entry = mixed["learned"]["pick"]
+    assert (entry["checkpoint"], entry["trained_steps"]) == (str(tmp_path), 1_500_000)
+    assert (entry["sample"], entry["privileged"]) == (True, ["reach", "goal", "gap"])
     acting = agents.Policies(AgentPreset(), {"pick": str(tmp_path)})
     assert isinstance(acting["pick"], LearnedPolicy)
     assert not isinstance(acting["place"], LearnedPolicy)

@@ -145,10 +145,10 @@ def test_the_scripted_skills_in_sequence_solve_most_starts() -> None:
 def test_the_monolithic_agent_needs_a_checkpoint_or_stand_ins() -> None:
     with pytest.raises(UserError, match=r"skills\.monolithic: agent monolithic needs a checkpoint"):
         agents.Policies.of(load("agent=monolithic"))
-    asked = load("agent=monolithic", "agent.stand_ins=true")
-    acting = agents.Policies.of(asked)
+    settings = load("agent=monolithic", "agent.stand_ins=true")
+    acting = agents.Policies.of(settings)
     assert isinstance(acting["monolithic"], stand_ins.PlanForOne)
-    described = agents.describe_preset(asked.agent, {}, {"monolithic"})
+    described = agents.describe_preset(settings.agent, {}, {"monolithic"})
     assert described["stand_ins"] == {"monolithic": "scripted skills of the plan"}
     with pytest.raises(UserError, match="agent monolithic has no such skill; it has monolithic"):
         agents.Policies.of(load("agent=monolithic", "skills.pick=x"))

@@ -91,15 +91,15 @@ def test_scripted_skills_move_an_object_to_its_goal_by_actions_only(simulator, e
     goal = SkillGoal(object=target.object, position=tuple(start))
     _, _, _, results, _ = run_skill(simulator, episode, "navigate", goal, 300)
     assert results["success"].holds
-    world, steps, peak, results, said = run_skill(simulator, episode, "pick", goal, 200)
-    assert world.held[0] == target.object, said
+    world, steps, peak, results, diagnosis = run_skill(simulator, episode, "pick", goal, 200)
+    assert world.held[0] == target.object, diagnosis
     assert steps <= 200 and peak < 2000.0
     carried = SkillGoal(object=-1, position=target.goal)
     _, _, _, results, _ = run_skill(simulator, episode, "navigate", carried, 300)
     assert results["success"].holds
     put = dataclasses.replace(carried, object=target.object)
-    world, _, _, results, said = run_skill(simulator, episode, "place", put, 200)
-    assert world.held[0] == -1, said
+    world, _, _, results, diagnosis = run_skill(simulator, episode, "place", put, 200)
+    assert world.held[0] == -1, diagnosis
     # The limit is the skill's threshold, because the quickest place within it is chosen.
     assert np.linalg.norm(world.object_pos[0, target.object] - target.goal) < 0.15
 

@@ -104,8 +104,8 @@ def run(
     wanted = open_goal(where)[0] if skill.startswith("open") else 0.0
     now = float(worlds[first].joints[0, where.index])
     foreseen = foresee(scene, where, scene.base, scene.arm, now, wanted)
-    said = policy.diagnosis()
-    return Run(marker, worlds, actions, results, said, scene, foreseen, worlds[last])
+    diagnosis = policy.diagnosis()
+    return Run(marker, worlds, actions, results, diagnosis, scene, foreseen, worlds[last])
 
 
 def joints(worlds: list[WorldState], marker: str) -> np.ndarray:

@@ -103,7 +103,7 @@ def test_the_label_of_a_state_does_not_depend_on_earlier_states(
     env.reset(options={"start": SKILLS[skill][1]})
     first, does = env.world, Disturbed(np.random.default_rng(3), 0.2, 0.2)
     teacher = begun(env)
-    asked, moved = 0, 0.0
+    compared, moved = 0, 0.0
     for step in range(120):
         label, valid = teacher.label(env.world)
         if env.world.held[0] != first.held[0]:
@@ -116,11 +116,11 @@ def test_the_label_of_a_state_does_not_depend_on_earlier_states(
             again, known = other.label(env.world)
             assert known == valid
             np.testing.assert_allclose(again, label, atol=1e-3)
-            asked, moved = asked + 1, moved + float(np.abs(label).max())
+            compared, moved = compared + 1, moved + float(np.abs(label).max())
         *_, terminated, _, _ = env.step(does(label))
         if terminated:
             break
-    assert asked >= 2 and moved / asked > 0.3
+    assert compared >= 2 and moved / compared > 0.3
 
 
 def test_a_teacher_forgets_the_previous_episode(envs: Envs) -> None:

@@ -90,8 +90,8 @@ def test_environments_start_with_the_starts_drawn_by_their_generators(
 def test_a_horizon_can_terminate_and_the_critic_observes_the_remaining_share(
     options: Options,
 ) -> None:
-    told = EnvOptions.of("pick", **{**options, "critic": True})
-    homes = TrainingVecEnvFactory(told, seed=5, limit_ends=True)(range(N))
+    given = EnvOptions.of("pick", **{**options, "critic": True})
+    homes = TrainingVecEnvFactory(given, seed=5, limit_ends=True)(range(N))
     left = [homes.reset(range(N))["critic"][:, -1]]
     for turn in range(6):
         done = homes.step(range(N), action(turn))
@@ -165,9 +165,9 @@ def test_an_order_of_starts_is_followed_cyclically(options: Options) -> None:
 
 
 def test_failed_starts_are_retried_a_limited_number_of_times(options: Options) -> None:
-    told = EnvOptions.of("pick", **options)
+    given = EnvOptions.of("pick", **options)
     fresh, retried = (
-        TrainingVecEnvFactory(told, seed=5, retry=share)(range(N)) for share in (0.0, 0.9)
+        TrainingVecEnvFactory(given, seed=5, retry=share)(range(N)) for share in (0.0, 0.9)
     )
     repeated = []
     for homes in (fresh, retried):

@@ -147,8 +147,8 @@ def test_a_grasp_a_drawer_and_a_door_behave_as_in_the_c_engine() -> None:
     batch.begin(range(len(runs)), [run.begin for run in runs])
     held, held_joint = set(), set()
     for step in range(steps):
-        told = [run.actions[min(step, len(run.actions) - 1)] for run in runs]
-        batch.step(torch.from_numpy(np.stack(told)))
+        actions = [run.actions[min(step, len(run.actions) - 1)] for run in runs]
+        batch.step(torch.from_numpy(np.stack(actions)))
         world = batch.state()
         for home, run in enumerate(runs):
             if step >= len(run.states):

@@ -214,9 +214,9 @@ def test_a_report_names_the_scripted_stand_ins_of_an_agent(dataset: Path, tmp_pa
     assert report.stand_ins == dict.fromkeys(["navigate", "pick", "place"], "scripted")
     assert report.agent_changes == {"nav_stop_within_m": 1.5}
     assert report.agent_rules["nav_after_open_drawer"] is True
-    told = "tp_srl agent, scripted stand-ins for navigate, pick, place"
-    assert told in console.export_text()
-    assert told in (out / "report.html").read_text()
+    line = "tp_srl agent, scripted stand-ins for navigate, pick, place"
+    assert line in console.export_text()
+    assert line in (out / "report.html").read_text()
     assert json.loads((out / "report.json").read_text()) == encode(report)
 
 

@@ -171,8 +171,8 @@ def test_agents_are_compared_on_their_common_episodes() -> None:
 
 def test_every_agent_is_compared_with_the_first() -> None:
     report = compared(evaluation(FIRST), evaluation(SECOND), evaluation(FIRST))
-    told = [(row.name, row.against, row.value) for row in report.differences]
-    assert told == [("b", "a", pytest.approx(2 / 6)), ("c", "a", 0.0)]
+    differences = [(row.name, row.against, row.value) for row in report.differences]
+    assert differences == [("b", "a", pytest.approx(2 / 6)), ("c", "a", 0.0)]
 
 
 @pytest.mark.parametrize(
@@ -368,8 +368,8 @@ def test_an_episode_record_with_an_invalid_value_is_refused(
     lines[3] = json.dumps(record)
     (tmp_path / "episodes.jsonl").write_text("\n".join(lines))
     assert cli.main(["report", str(tmp_path)]) == 2
-    said = capsys.readouterr().err
-    assert f"report: {tmp_path}/episodes.jsonl, line 4: {key.split('.')[0]}" in said
+    err = capsys.readouterr().err
+    assert f"report: {tmp_path}/episodes.jsonl, line 4: {key.split('.')[0]}" in err
 
 
 def test_a_report_over_the_size_limit_is_not_read(

@@ -186,10 +186,10 @@ def test_progress_of_episode_generation_is_reported_to_a_callback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TPSRL_CACHE", str(tmp_path))
-    told: list[tuple[str, int, int]] = []
-    with datasets.telling(lambda *words: told.append(words)):
+    reported: list[tuple[str, int, int]] = []
+    with datasets.telling(lambda *words: reported.append(words)):
         datasets.load("tidy_house", "val", 2, seed=3, num_objects=5, processes=1)
         datasets.load("tidy_house", "val", 2, seed=3, num_objects=5, processes=1)
     datasets.load("tidy_house", "val", 3, seed=3, num_objects=5, processes=1)
     what = "making 2 episodes of tidy_house, split val"
-    assert told == [(what, done, 2) for done in range(3)]
+    assert reported == [(what, done, 2) for done in range(3)]

@@ -235,11 +235,11 @@ def test_imitation_pulls_the_policy_towards_the_expert_and_ends() -> None:
     for _ in range(20):
         ppo.update(rollout)
     assert float((policy.head.bias.detach() - 2.0).abs().mean()) < 0.7 * far
-    asked = expert.asked
-    assert asked == 20 * 3 * 2
+    calls = expert.asked
+    assert calls == 20 * 3 * 2
     assert ppo.update(rollout, progress=0.5)["imitation_coef"] == 0.0
     assert ppo.update(rollout, value_only=True)["imitation_loss"] == 0.0
-    assert expert.asked == asked
+    assert expert.asked == calls
 
 
 def test_an_imitation_loss_that_is_not_finite_changes_nothing() -> None:

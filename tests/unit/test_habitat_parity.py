@@ -50,8 +50,8 @@ STALE_TURNS = {4: {95}}  # rows of the recordings of Navigate
 
 def world(prefix: str, row: int, episode: Episode) -> WorldState:
     names = [name for name in RECORDED.files if name.startswith(f"{prefix}/")]
-    told = {name.split("/")[1]: RECORDED[name][row] for name in names}
-    found = states.row(told, episode, SLOTS, "z up")
+    arrays = {name.split("/")[1]: RECORDED[name][row] for name in names}
+    found = states.row(arrays, episode, SLOTS, "z up")
     return WorldState(**{name: np.asarray(values)[None] for name, values in found.items()})
 
 
@@ -85,29 +85,29 @@ def judge(
 
 @pytest.mark.parametrize("name", ABOUT["skills"])
 def test_rewards_and_success_equal_those_of_habitat_lab(name: str) -> None:
-    told: dict[str, Any] = ABOUT["skills"][name]
-    position = told["position"] and tuple(told["position"])
-    goal = SkillGoal(told["object"], position, told["marker"])
-    said = [RECORDED[f"{name}/{what}"] for what in ("stop", "reward", "success")]
-    off = judge(name, name, goal, *said)
+    record: dict[str, Any] = ABOUT["skills"][name]
+    position = record["position"] and tuple(record["position"])
+    goal = SkillGoal(record["object"], position, record["marker"])
+    recorded = [RECORDED[f"{name}/{what}"] for what in ("stop", "reward", "success")]
+    off = judge(name, name, goal, *recorded)
     assert set(off) == {one for one in STALE if one[0] == name}, off
 
 
 @pytest.mark.parametrize("number", range(len(ABOUT["navigate"])))
 def test_rewards_and_success_of_navigate_equal_those_of_habitat_lab(number: int) -> None:
-    told: dict[str, Any] = ABOUT["navigate"][number]
-    said = [RECORDED[f"navigate/{number}/{what}"] for what in ("stop", "reward", "success")]
-    off = judge("navigate", told["of"], SkillGoal(-1, tuple(told["position"])), *said)
+    record: dict[str, Any] = ABOUT["navigate"][number]
+    recorded = [RECORDED[f"navigate/{number}/{what}"] for what in ("stop", "reward", "success")]
+    off = judge("navigate", record["of"], SkillGoal(-1, tuple(record["position"])), *recorded)
     assert {row for _, row in off} == STALE_TURNS.get(number, set()), off
 
 
-def atom(said: str, names: dict[str, int], entities: Entities, episode: Episode) -> predicates.Atom:
+def atom(text: str, names: dict[str, int], entities: Entities, episode: Episode) -> predicates.Atom:
     """Translates an atom of habitat-lab into our names.
 
     If the place of `object_at` is a target object, habitat-lab means the object's goal
     (pddl_defined_predicates.py, `is_object_at`); ours would mean the object itself.
     """
-    match = re.fullmatch(r"(\w+)\((.*)\)", said)
+    match = re.fullmatch(r"(\w+)\((.*)\)", text)
     assert match is not None
     targets = {target.object: number for number, target in enumerate(episode.targets)}
     terms = []
@@ -124,15 +124,15 @@ def atom(said: str, names: dict[str, int], entities: Entities, episode: Episode)
 
 @pytest.mark.parametrize("row", range(len(ABOUT["states"])))
 def test_predicates_equal_those_of_habitat_lab(row: int) -> None:
-    told = ABOUT["states"][row]
-    episode = Episode.from_json(told["episode"])
+    record = ABOUT["states"][row]
+    episode = Episode.from_json(record["episode"])
     entities = Entities(episode)
     context = predicates.PredicateContext(world("states", row, episode), entities)
-    for said in ABOUT["predicates"]:
-        ours = atom(said, told["names"], entities, episode)
-        holds, theirs = predicates.evaluate(ours, context).holds, said in told["true"]
+    for text in ABOUT["predicates"]:
+        ours = atom(text, record["names"], entities, episode)
+        holds, theirs = predicates.evaluate(ours, context).holds, text in record["true"]
         if ours[0] in ("in", "object_at") and ours[-1] in JOINTS:
             # habitat-lab uses the box around the whole fridge or drawer, which contains ours.
-            assert theirs or not holds, said
+            assert theirs or not holds, text
         else:
-            assert holds == theirs, said
+            assert holds == theirs, text

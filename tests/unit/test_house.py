@@ -125,17 +125,17 @@ def skill_names_in(tree: ast.AST, names: Collection[str]) -> list[tuple[int, str
     """
     found = []
     for node in ast.walk(tree):
-        said = ""
+        name = ""
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            said = node.value
+            name = node.value
         elif isinstance(node, ast.Attribute):
-            said = node.attr
+            name = node.attr
         elif isinstance(node, ast.keyword):
-            said = node.arg or ""
+            name = node.arg or ""
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            said = node.target.id
-        if said in names:
-            found.append((node.lineno, said))
+            name = node.target.id
+        if name in names:
+            found.append((node.lineno, name))
     return sorted(found)
 
 
@@ -145,7 +145,7 @@ def test_only_modules_of_a_skill_name_the_skill() -> None:
         for name, path in modules()
         if not any(name == room or name.startswith(f"{room}.") for room in OWN_ROOMS)
     }
-    assert {name: said for name, said in found.items() if said} == {}
+    assert {name: places for name, places in found.items() if places} == {}
 
 
 @pytest.mark.parametrize(

@@ -112,9 +112,9 @@ def test_a_journal_of_other_settings_is_discarded_with_a_message_of_one_line(
         other.resume("e")
         assert other.done("jobs") == {} and not films.exists()
         other.add("jobs", "5", Done(5))
-    said = f"starting anew: 2 jobs that were finished in {tmp_path} are of other settings or"
+    message = f"starting anew: 2 jobs that were finished in {tmp_path} are of other settings or"
     (line,) = console.export_text().splitlines()
-    assert line.startswith(said)
+    assert line.startswith(message)
     assert finished(tmp_path, "e") == ["5"]
 
 

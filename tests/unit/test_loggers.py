@@ -149,6 +149,6 @@ def test_an_unavailable_logger_is_refused_before_any_work(
     monkeypatch.setitem(sys.modules, "trackio", None)  # as if it were not installed
     out = tmp_path / "out"
     assert cli.main(["train", "pick", f"logger={text}", f"out={out}"]) == 2
-    said = capsys.readouterr().err
-    assert message in said and said.count("\n") == 1
+    err = capsys.readouterr().err
+    assert message in err and err.count("\n") == 1
     assert not out.exists()

@@ -343,7 +343,7 @@ def test_a_plan_is_printed_the_same_in_every_process(tmp_path):
     path = tmp_path / "mine.pddl"
     somewhere = "(exists (?x - static_obj_type) (and (robot_at ?x ?r) (robot_at ?x ?r)))"
     path.write_text(HOME.replace("(and (goal_of ?g ?o)", f"(and {somewhere} (goal_of ?g ?o)"))
-    said = [
+    runs = [
         subprocess.run(
             [sys.executable, "-c", SAY, str(path)],
             env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -351,8 +351,8 @@ def test_a_plan_is_printed_the_same_in_every_process(tmp_path):
         ).stdout
         for seed in ("1", "2")
     ]  # fmt: skip
-    assert said[0] == said[1]
-    choices = re.findall(r"needs   (robot_at\(.* or .*)", said[0])[0].split("  (")[0].split(" or ")
+    assert runs[0] == runs[1]
+    choices = re.findall(r"needs   (robot_at\(.* or .*)", runs[0])[0].split("  (")[0].split(" or ")
     assert choices == sorted(set(choices)) and len(choices) > 2
 
 

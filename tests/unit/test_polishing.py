@@ -82,8 +82,8 @@ def test_a_round_trains_skills_by_handoff_tax_and_keeps_better_policies(
     policy = tmp_path / "out/round1/policies/pick.safetensors"
     assert f"skills.pick={policy}" in last
     assert not any(word.startswith("skills.place=") for word in last)
-    told = json.loads((tmp_path / "out/polish.json").read_text())
-    assert told["policies"]["pick"] == str(policy) and told["policies"]["place"] == "pretrained"
+    record = json.loads((tmp_path / "out/polish.json").read_text())
+    assert record["policies"]["pick"] == str(policy) and record["policies"]["place"] == "pretrained"
     text = polishing.table(rounds)
     assert "| 1 | tidy_house | 40.0% | 45.0% | 55.0% |" in text
     assert "| 1 | place | 5.0 points | 80.0%, 70.0% | no |" in text

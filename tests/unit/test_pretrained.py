@@ -89,10 +89,10 @@ def test_shipped_policies_are_found_and_missing_ones_are_a_user_error(with_tpsrl
     assert pretrained.names() == ("navigate", "pick")
     assert learned.find("pick", "pretrained") == with_tpsrl / "pick.safetensors"
     assert learned.find("pick", with_tpsrl) == with_tpsrl / "pick.safetensors"
-    told = "skills.place: no policy for place comes with tpsrl (there are: navigate, pick)"
+    text = "skills.place: no policy for place comes with tpsrl (there are: navigate, pick)"
     with pytest.raises(UserError) as raised:
         agents.make_for_skill("pretrained", "place")
-    assert told in str(raised.value) and "train one with `tpsrl train place`" in str(raised.value)
+    assert text in str(raised.value) and "train one with `tpsrl train place`" in str(raised.value)
 
 
 def test_agent_pretrained_does_not_mean_a_folder_of_that_name(
@@ -115,13 +115,13 @@ def test_agent_pretrained_uses_every_shipped_policy_and_no_other(with_tpsrl: Pat
     with pytest.raises(UserError) as raised:
         agents.Policies.of(load("agent=pretrained"))
     assert str(raised.value) == lacking
-    asked = load("agent=pretrained", "agent.stand_ins=true", "skills.pick=elsewhere.safetensors")
-    assert asked.learned() == {"navigate": "pretrained", "pick": "elsewhere.safetensors"}
-    asked = load("agent=pretrained", "agent.stand_ins=true")
-    policies = agents.Policies.of(asked)
+    settings = load("agent=pretrained", "agent.stand_ins=true", "skills.pick=elsewhere.safetensors")
+    assert settings.learned() == {"navigate": "pretrained", "pick": "elsewhere.safetensors"}
+    settings = load("agent=pretrained", "agent.stand_ins=true")
+    policies = agents.Policies.of(settings)
     assert isinstance(policies["pick"], learned.LearnedPolicy)
     assert not isinstance(policies["place"], learned.LearnedPolicy)
-    described = agents.describe_preset(asked.agent, asked.learned())
+    described = agents.describe_preset(settings.agent, settings.learned())
     assert described["agent"] == "pretrained" and "place" in described["stand_ins"]
     assert "pick" not in described["stand_ins"]
     assert load("skills.pick=pretrained").learned() == {"pick": "pretrained"}
@@ -133,10 +133,10 @@ def test_with_all_policies_shipped_no_scripted_skill_stands_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pretrained, "FOLDER", ship(tmp_path, *registry.planned()))
-    asked = load("agent=pretrained")
-    policies = agents.Policies.of(asked)
+    settings = load("agent=pretrained")
+    policies = agents.Policies.of(settings)
     assert all(isinstance(policies[name], learned.LearnedPolicy) for name in registry.planned())
-    described = agents.describe_preset(asked.agent, asked.learned())
+    described = agents.describe_preset(settings.agent, settings.learned())
     assert (described["agent"], described["stand_ins"]) == ("pretrained", {})
     assert described["learned"].keys() == set(registry.planned())
 
@@ -174,13 +174,13 @@ def test_a_skill_report_lists_the_privileged_sensors_of_its_policy(
     with_tpsrl: Path, tmp_path: Path
 ) -> None:
     full = trained(tmp_path / "full", "pick", "full")
-    for agent, told in (("pretrained", "none"), (str(full), "pick reach, goal, gap")):
+    for agent, listed in (("pretrained", "none"), (str(full), "pick reach, goal, gap")):
         log = (tmp_path / "log").open("w")
         console = Console(record=True, width=200, file=log)
         report = evaluate_skill(skill_settings(tmp_path, "pick", f"agent={agent}"), console, Acting)
-        sensors = told.removeprefix("pick ").replace("none", "")
+        sensors = listed.removeprefix("pick ").replace("none", "")
         assert report.learned["pick"].privileged == [s for s in sensors.split(", ") if s]
-        line = f"privileged sensors of learned policies: {told}"
+        line = f"privileged sensors of learned policies: {listed}"
         assert line in console.export_text()
         assert line in (tmp_path / "out/report.html").read_text()
         assert json.loads((tmp_path / "out/report.json").read_text()) == encode(report)
@@ -196,14 +196,14 @@ def test_scenario_reports_and_comparisons_list_privileged_sensors(
     words = ["processes=1", "skills.pick=pretrained", "skills.navigate=pretrained"]
     console = Console(record=True, width=200, file=(tmp_path / "log").open("w"))
     evaluate(scenario_settings(dataset, tmp_path / "learned", *words), console, Fake)
-    told = "privileged sensors of learned policies: navigate reach, goal, gap, way, scan; pick none"
-    assert told in " ".join(console.export_text().split())
-    assert told in (tmp_path / "learned/report.html").read_text()
+    line = "privileged sensors of learned policies: navigate reach, goal, gap, way, scan; pick none"
+    assert line in " ".join(console.export_text().split())
+    assert line in (tmp_path / "learned/report.html").read_text()
     evaluate(scenario_settings(dataset, tmp_path / "scripted", "processes=1"), quiet(), Fake)
     assert "privileged" not in (tmp_path / "scripted/report.html").read_text()
     both = [str(tmp_path / name) for name in ("scripted", "learned")]
     reports.compare(both, str(tmp_path / "both"), console)
-    assert f"learned: {told}" in " ".join(console.export_text().split())
+    assert f"learned: {line}" in " ".join(console.export_text().split())
     page = (tmp_path / "both/report.html").read_text()
     assert "navigate reach, goal, gap, way, scan; pick none" in page
 
@@ -217,8 +217,8 @@ def test_the_table_of_all_skills_lists_privileged_sensors(tmp_path: Path) -> Non
     console = Console(record=True, width=200, file=(tmp_path / "log").open("w"))
     given = config.load(SkillsSettings, config.parse(["agent=zero", f"out={tmp_path}/out"]))
     summary = evaluate_skills(given, console, report)
-    told = "privileged sensors of learned policies: navigate way; pick way; "
-    assert told in console.export_text() and told in (tmp_path / "out/report.html").read_text()
+    line = "privileged sensors of learned policies: navigate way; pick way; "
+    assert line in console.export_text() and line in (tmp_path / "out/report.html").read_text()
     assert summary.learned.keys() == set(registry.planned())
 
 

@@ -53,11 +53,11 @@ def test_a_terminal_shows_a_bar_and_no_lines() -> None:
 
 
 def test_lines_are_limited_to_one_per_interval() -> None:
-    told: list[str] = []
-    lines = progress.Lines(told.append, ticks(progress.EVERY_S / 2).__next__)
+    printed: list[str] = []
+    lines = progress.Lines(printed.append, ticks(progress.EVERY_S / 2).__next__)
     for gone in (64, 128, 192, 256):
         lines.add(f"learning: {gone} of 256 frames")
-    assert told == ["learning: 64 of 256 frames", "learning: 192 of 256 frames"]
+    assert printed == ["learning: 64 of 256 frames", "learning: 192 of 256 frames"]
 
 
 def test_phases_are_limited_to_one_line_per_interval() -> None:
@@ -72,11 +72,11 @@ def test_generated_episodes_are_announced_and_cached_ones_are_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TPSRL_CACHE", str(tmp_path))
-    for told in (["making 1 episodes of tidy_house, split val: 0 of 1"], []):
+    for expected in (["making 1 episodes of tidy_house, split val: 0 of 1"], []):
         console = piped()
         with datasets.shown(console):
             datasets.load(load_scenario("tidy_house"), "val", 1, num_objects=12, processes=1)
-        assert lines(console)[:1] == told
+        assert lines(console)[:1] == expected
 
 
 def test_a_command_in_a_pipe_prints_plain_lines_of_progress(
@@ -90,16 +90,16 @@ def test_a_command_in_a_pipe_prints_plain_lines_of_progress(
 
 
 def test_long_work_is_announced_and_short_work_is_not(capsys: pytest.CaptureFixture[str]) -> None:
-    said = threading.Event()
+    announced = threading.Event()
 
     def listen(text: str) -> None:
         print(text)
-        said.set()
+        announced.set()
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(progress, "say", listen)
         with progress.if_long("searching", after_s=0.01):
-            assert said.wait(30)
+            assert announced.wait(30)
         with progress.if_long("hardly anything", after_s=3600):
             pass
     assert capsys.readouterr().out == "searching\n"

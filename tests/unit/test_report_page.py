@@ -127,8 +127,8 @@ def test_the_flow_is_shown_as_a_diagram_with_shares_of_edges_and_as_a_table() ->
     heights = {rect.get("class"): float(rect.get("height", "")) for rect in svg.iter("rect")}
     assert heights["end"] == pytest.approx(420 * 0.41, abs=0.1)
     (box,) = (s for s in tree.iter("section") if s[0].text == "How failures run")
-    (told,) = box.iter("table")
-    rows = [[words_of(cell) for cell in row] for row in told.findall("tbody/tr")]
+    (flow_table,) = box.iter("table")
+    rows = [[words_of(cell) for cell in row] for row in flow_table.findall("tbody/tr")]
     assert ["goal 0: lost", "6 pick obj_1", "4.0%"] in rows
     assert len(rows) == len(bands)
 
@@ -181,12 +181,12 @@ def test_every_episode_shows_the_command_that_repeats_it() -> None:
 def test_an_episode_shows_its_first_cause_and_the_skill_that_set_it_up() -> None:
     tree = parse(rendered())
     (box,) = (s for s in tree.iter("section") if s[0].text == "Episodes")
-    told = [words_of(row[-1]) for row in box.findall(".//tbody/tr")]
-    assert told[0] == (
+    cells = [words_of(row[-1]) for row in box.findall(".//tbody/tr")]
+    assert cells[0] == (
         "2 pick obj_0: force limit of the skill"
         "<b>obj_0</b> in the hand: 12.5 kN > 10 kN at step 412set up by navigate"
     )
-    assert told[1] == "" and "set up" not in told[3]
+    assert cells[1] == "" and "set up" not in cells[3]
 
 
 KEYS = {
@@ -300,10 +300,10 @@ def test_repairs_outside_the_budget_are_shown_as_not_measured() -> None:
 
 def test_the_page_notes_plans_that_differ_between_episodes() -> None:
     report = full_report()
-    told = "Plans differ between episodes"
-    assert told not in rendered(report)
+    note = "Plans differ between episodes"
+    assert note not in rendered(report)
     report["stages"].insert(1, report["stages"][1] | {"name": "nav obj_9"})
-    assert told in rendered(report)
+    assert note in rendered(report)
 
 
 def _planted(value: Any, text: str) -> Iterator[tuple[str, Any]]:
@@ -327,9 +327,9 @@ def test_markup_in_place_of_any_value_is_escaped() -> None:
     pages = [(where, planted, records) for where, planted in _planted(report, script)]
     pages += [(where, report, planted) for where, planted in _planted(records[:1], script)]
     shown = 0
-    for where, told, listed in pages:
+    for where, content, listed in pages:
         try:
-            html = rendered(told, listed)
+            html = rendered(content, listed)
         except (UserError, LookupError):
             continue  # text in place of a number
         shown += escape(script) in html

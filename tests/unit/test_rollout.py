@@ -106,10 +106,10 @@ def test_finishing_evaluates_only_the_needed_values_in_one_batch():
     policy = TinyPolicy()
     rollout, driver = make_rollout(policy), Driver(policy, 5, seed=1)
     rollout.begin()
-    asked = []
+    observed = []
 
     def observe(envs):
-        asked.extend(envs)
+        observed.extend(envs)
         return driver.observe(envs)
 
     driver.collect(rollout)
@@ -119,7 +119,7 @@ def test_finishing_evaluates_only_the_needed_values_in_one_batch():
     rollout.finish(policy, observe)
     last = [history[-1] for history in driver.seen if history[-1].rollout == 0]
     waiting = [seen.env for seen in last if not (seen.terminated or seen.truncated)]
-    assert sorted(asked) == waiting
+    assert sorted(observed) == waiting
     assert policy.calls == [truncated + len(waiting)]
 
 
@@ -248,9 +248,9 @@ def test_rows_once_in_flight_are_not_used_as_stale_rows():
     for number in range(12):
         rollout.begin()
         driver.collect(rollout, count=int(driver.rng.integers(1, 60)), fill=True)
-        told = {(s.env, s.log_prob) for h in driver.seen for s in h if s.rollout >= 0}
+        known = {(s.env, s.log_prob) for h in driver.seen for s in h if s.rollout >= 0}
         rows = [(int(rollout.env[r]), float(rollout.log_prob[r])) for r in rollout.rows]
-        assert len(set(rows)) == len(rows) and set(rows) <= told
+        assert len(set(rows)) == len(rows) and set(rows) <= known
         assert_holds(rollout, driver.completed(number))
 
 

@@ -117,8 +117,8 @@ def test_the_summary_states_how_many_episodes_were_lost(tmp_path: Path) -> None:
     console = Console(record=True, width=80)
     summary = evaluate_scenarios(settings, console, report)
     assert summary.num_episodes == 4
-    told = "episodes lost and not counted: set_table 1"
-    assert told in console.export_text() and told in (tmp_path / "report.html").read_text()
+    line = "episodes lost and not counted: set_table 1"
+    assert line in console.export_text() and line in (tmp_path / "report.html").read_text()
 
 
 def test_every_scenario_is_run_under_the_same_settings(tmp_path: Path) -> None:

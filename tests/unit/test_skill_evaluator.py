@@ -149,8 +149,8 @@ def test_means_of_path_metrics_have_intervals_where_the_values_differ():
     result = run("navigate", fake.Idle(), "protocol.alone.navigate.steps=1")
     report = structs.replace(summarise(RAN, [result]), path={"spl": 0.5}, path_intervals=None)
     assert words.driving(report) == ("SPL", "0.50", "")  # a report of an older version
-    told = words.driving(structs.replace(report, path_intervals=found))
-    assert told is not None and told[:2] == ("SPL", "0.50") and told[2].count(" to ") == 1
+    shown = words.driving(structs.replace(report, path_intervals=found))
+    assert shown is not None and shown[:2] == ("SPL", "0.50") and shown[2].count(" to ") == 1
 
 
 @pytest.mark.slow

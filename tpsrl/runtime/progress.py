@@ -82,10 +82,10 @@ class Bar(contextlib.AbstractContextManager["Bar"]):
     ) -> None:
         self._bar.stop()
 
-    def update(self, done: int, told: str = "") -> None:
+    def update(self, done: int, note: str = "") -> None:
         """Shows that `done` items are finished; `told` is additional text, such as a count."""
-        self._bar.update(self._task, completed=done, told=told)
-        more = f", {told}" if told else ""
+        self._bar.update(self._task, completed=done, told=note)
+        more = f", {note}" if note else ""
         self._lines.add(f"{self._title}: {done} of {self._total}{more}")
 
 

@@ -80,7 +80,7 @@ def require_snapshots(engine: str, what: str) -> None:
         )
 
 
-def require_measures(engine: str, asked: Set[str]) -> None:
+def require_measures(engine: str, wanted: Set[str]) -> None:
     """Checks that an engine provides measurements.
 
     Args:
@@ -90,12 +90,12 @@ def require_measures(engine: str, asked: Set[str]) -> None:
     Raises:
         UserError: some are not provided; names them.
     """
-    lacking = sorted(asked - info(engine).capabilities.measures)
+    lacking = sorted(wanted - info(engine).capabilities.measures)
     if lacking:
         raise UserError(f"engine: '{engine}' does not measure {', '.join(lacking)}")
 
 
-def require_cameras(engine: str, asked: Collection[str]) -> None:
+def require_cameras(engine: str, wanted: Collection[str]) -> None:
     """Checks that an engine takes pictures of the given names.
 
     Args:
@@ -106,7 +106,7 @@ def require_cameras(engine: str, asked: Collection[str]) -> None:
         UserError: a picture is not provided; names the picture and those that are.
     """
     has = info(engine).capabilities.cameras
-    for name in asked:
+    for name in wanted:
         if name not in has:
             have = ", ".join(picture for picture in PICTURES if picture in has)
             raise UserError(f"cameras: engine '{engine}' has no {name}; it has {have}")

@@ -55,13 +55,13 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
 
     def update(self, row: Json) -> None:
         """See `tpsrl.rl.run.records.Watcher.update`."""
-        told = f"{row['samples_per_s']:,.0f}/s"
+        text = f"{row['samples_per_s']:,.0f}/s"
         if row["success"] is not None:
-            told = f"success {100 * row['success']:.0f}%, return {row['return']:.2f}, {told}"
-        self._progress.update(self._task, completed=row["steps"], told=told)
+            text = f"success {100 * row['success']:.0f}%, return {row['return']:.2f}, {text}"
+        self._progress.update(self._task, completed=row["steps"], told=text)
         if self._is_time(0.0 if row["update"] == 1 else _EVERY_S):
             self._said = time.monotonic()
-            self._print(f"{row['steps']:,} steps: {told}")
+            self._print(f"{row['steps']:,} steps: {text}")
 
     def say(self, text: str) -> None:
         """See `tpsrl.rl.run.records.Watcher.say`."""
