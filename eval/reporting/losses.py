@@ -24,13 +24,13 @@ class LossStep:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Waterfall:
-    """From the product of isolated rates to measured success; `told` is a summary sentence."""
+    """From the product of isolated rates to measured success; `summary` is one sentence."""
 
     axis: bars.Axis
     isolated: float
     measured: float
     steps: list[LossStep]
-    told: str
+    summary: str
 
 
 def waterfall(found: Propagation | None) -> Waterfall | None:

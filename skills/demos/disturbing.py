@@ -27,7 +27,7 @@ class Disturbed:
         self._push = np.zeros(act.SIZE)
 
     def __call__(self, expert: np.ndarray) -> np.ndarray:
-        """Returns the disturbed action (11,) for the expert's action `told` (11,)."""
+        """Returns the disturbed action (11,) for the expert's action (11,)."""
         rng = self._rng
         if self._left == 0:
             self._left = int(rng.integers(*SEGMENT_STEPS))
@@ -66,7 +66,7 @@ class Hesitant:
 
         Args:
             action: (11,) action with the switches of the expert
-            told: (11,) action of the expert
+            expert: (11,) action of the expert
         """
         action = action.copy()
         for part in (act.GRIP, act.STOP):

@@ -90,7 +90,7 @@ def with_masks(info: Told, here: np.ndarray) -> dict[str, Any]:
     """Adds to each entry the mask "_name" that gymnasium's vector environments have.
 
     Args:
-        told: infos
+        info: infos
         here: (n,) bool, homes that the entries are valid for
     """
     infos: dict[str, Any] = {}

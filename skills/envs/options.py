@@ -239,7 +239,7 @@ class EnvOptions:
 
 
 def few_objects(skill: str, wanted: int | None) -> int:
-    """Returns the number of objects for training: `asked`, or the skill's own, at most 12.
+    """Returns the number of objects for training: `wanted`, or the skill's own, at most 12.
 
     Homes with fewer objects simulate faster.
     """

@@ -29,7 +29,7 @@ from skills.core.sensors import Readings
 from skills.policies.perception import Perceiving, Perception
 from tpsrl import config
 from tpsrl.errors import UserError, renamed, unknown
-from tpsrl.runtime.user_modules import import_named, told
+from tpsrl.runtime.user_modules import error_text, import_named
 from tpsrl.world import action as act
 from tpsrl.world.episode import Episode
 from tpsrl.world.state import WorldState
@@ -103,13 +103,13 @@ class OwnPolicy(Perceiving):
         try:
             return self._class()
         except Exception as error:
-            raise self._refused(f"cannot be made ({told(error)})") from error
+            raise self._refused(f"cannot be made ({error_text(error)})") from error
 
     def _call(self, method: str, *arguments: Any) -> Any:
         try:
             return getattr(self._policy, method)(*arguments)
         except Exception as error:
-            raise self._refused(f"{method} failed ({told(error)})") from error
+            raise self._refused(f"{method} failed ({error_text(error)})") from error
 
     def _refused(self, why: str) -> UserError:
         return UserError(f"{self._field}: {self._path}: {why}")

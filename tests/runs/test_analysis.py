@@ -200,16 +200,16 @@ def test_the_command_of_an_evaluation_reproduces_its_settings(tmp_path: Path) ->
 def test_a_cause_is_described_with_value_limit_and_step() -> None:
     thresholds = PredicateThresholds()
 
-    def told(predicate: str, margin: float, unit: str) -> str:
+    def text(predicate: str, margin: float, unit: str) -> str:
         return cause_text(Cause(0, "s", "k", predicate, margin, unit, "r", 412), thresholds)
 
-    assert told("robot_at(goal_0, robot_0)", -0.31, "m") == (
+    assert text("robot_at(goal_0, robot_0)", -0.31, "m") == (
         "robot_at(goal_0, robot_0): 2.31 m > 2 m at step 412"
     )
-    assert told("opened_cab(cab_push_point_5)", -0.05, "m") == (
+    assert text("opened_cab(cab_push_point_5)", -0.05, "m") == (
         "opened_cab(cab_push_point_5): 0.30 m < 0.35 m at step 412"
     )
-    assert told("holding(obj_0_024_bowl, robot_0)", -1.0, "bool") == (
+    assert text("holding(obj_0_024_bowl, robot_0)", -1.0, "bool") == (
         "holding(obj_0, robot_0): not so at step 412"
     )
-    assert told("pick.rest", -0.07, "m") == "pick.rest: 0.07 m beyond its limit at step 412"
+    assert text("pick.rest", -0.07, "m") == "pick.rest: 0.07 m beyond its limit at step 412"

@@ -268,7 +268,7 @@ def test_an_unreadable_path_is_reported_with_its_key(
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "lines"),
     [
         (None, ["tpsrl: it is kept here"]),
         (RunError("it failed"), ["tpsrl: it is kept here", "tpsrl: error: it failed"]),
@@ -277,7 +277,7 @@ def test_an_unreadable_path_is_reported_with_its_key(
 )
 def test_notes_are_printed_at_the_end_unless_the_input_is_invalid(
     error: Exception | None,
-    said: list[str],
+    lines: list[str],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -290,7 +290,7 @@ def test_notes_are_printed_at_the_end_unless_the_input_is_invalid(
 
     monkeypatch.setattr(cli, "_dispatch", noting)
     cli.main(["plan"])
-    assert capsys.readouterr().err.splitlines() == said
+    assert capsys.readouterr().err.splitlines() == lines
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ class Home:
     """Package with compiled functions in several files."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.said = folder, ""
+        self.folder, self.stderr = folder, ""
 
     def write(self) -> None:
         (self.folder / "parts").mkdir()
@@ -79,8 +79,8 @@ class Home:
                 self._become(first, variables, out, err)
             _, status = os.waitpid(child, 0)
             out.seek(0), err.seek(0)
-            self.said = err.read()
-            assert status == 0, self.said
+            self.stderr = err.read()
+            assert status == 0, self.stderr
             return _answer(out.read())
 
     def run_afresh(self, **variables: str) -> tuple[float, int]:
@@ -160,15 +160,15 @@ def test_without_a_writable_folder_code_is_cached_in_a_temporary_folder(
     for hits in (0, 1):  # in a command that deletes its own temporary files
         first = f"{command}; own.__enter__()"
         assert home.run(first, TMPDIR=str(tmp_path), **READ_ONLY) == (20.0, hits)
-        assert home.said.startswith(f"tpsrl: compiled code is kept in {place}, since neither ")
-        assert home.said.count("\n") == 1
+        assert home.stderr.startswith(f"tpsrl: compiled code is kept in {place}, since neither ")
+        assert home.stderr.count("\n") == 1
     assert place.stat().st_mode & 0o777 == 0o700 and not home.cached()
     place.chmod(0o777)  # other users may have written to the folder
     assert home.run(TMPDIR=str(tmp_path), **READ_ONLY) == (20.0, 0)
-    assert f"kept in {place}_" not in home.said and f"{place}," not in home.said
+    assert f"kept in {place}_" not in home.stderr and f"{place}," not in home.stderr
     chosen = tmp_path / "chosen"
     assert home.run(NUMBA_CACHE_DIR=str(chosen), **READ_ONLY) == (20.0, 0)
-    assert home.said == "" and list(chosen.rglob("*.nbi"))
+    assert home.stderr == "" and list(chosen.rglob("*.nbi"))
 
 
 def test_the_cache_of_a_read_only_installation_is_used(home: Home, tmp_path: Path) -> None:

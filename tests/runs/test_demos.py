@@ -537,7 +537,7 @@ def test_requested_sensors_are_selected_in_their_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("note", "asked", "message"),
+    ("note", "options", "message"),
     [
         ({"skill": "pick"}, {}, "demos: .* is of pick, not of come_here"),
         ({}, {"depth": (8, 8)}, "depth: 8, but .* has"),
@@ -555,10 +555,10 @@ def test_requested_sensors_are_selected_in_their_order(tmp_path: Path) -> None:
     ],
 )
 def test_incompatible_demonstrations_are_refused(
-    tmp_path: Path, note: dict[str, Any], asked: dict[str, Any], message: str
+    tmp_path: Path, note: dict[str, Any], options: dict[str, Any], message: str
 ) -> None:
     folder = str(written(tmp_path, made_up((3,)), **note))
-    wanted = PolicyInputs(NAME, **{"sensors": ("compass", "velocity"), "depth": (5, 7), **asked})
+    wanted = PolicyInputs(NAME, **{"sensors": ("compass", "velocity"), "depth": (5, 7), **options})
     with pytest.raises(UserError, match=message) as error:
         selecting.load([folder], wanted)
     assert "\n" not in str(error.value)

@@ -89,12 +89,12 @@ def test_the_report_is_the_same_for_any_number_of_processes(dataset: Path, tmp_p
     assert outputs[0] == outputs[1]
 
 
-@pytest.mark.parametrize(("asked", "expected"), [("processes=1", 1), ("processes=0", None)])
+@pytest.mark.parametrize(("option", "expected"), [("processes=1", 1), ("processes=0", None)])
 def test_episodes_are_generated_by_the_given_number_of_processes(
     dataset: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    asked: str,
+    option: str,
     expected: int | None,
 ) -> None:
     made_by: list[int | None] = []
@@ -104,7 +104,7 @@ def test_episodes_are_generated_by_the_given_number_of_processes(
         return load_episodes(dataset)
 
     monkeypatch.setattr(datasets, "load", load)
-    overrides = ["scenario=tidy_house", "analysis_episodes=0", f"out={tmp_path / 'out'}", asked]
+    overrides = ["scenario=tidy_house", "analysis_episodes=0", f"out={tmp_path / 'out'}", option]
     evaluate(config.load(EvalSettings, config.parse(overrides)), quiet(), Fake)
     assert made_by == [expected]
 

@@ -95,7 +95,7 @@ def test_a_task_gets_the_variables_that_torchrun_sets() -> None:
 
 
 @pytest.mark.parametrize(
-    ("env", "told"),
+    ("env", "expected"),
     [
         (without(SLURM_PROCID="6", SLURM_NODEID="3"), {"LOCAL_WORLD_SIZE": "1"}),
         (without("SLURM_STEP_NODELIST"), {"MASTER_ADDR": "login"}),
@@ -117,10 +117,10 @@ def test_a_task_gets_the_variables_that_torchrun_sets() -> None:
     ],
 )
 def test_the_variables_of_a_task_depend_on_its_slurm_variables(
-    env: dict[str, str], told: dict[str, str]
+    env: dict[str, str], expected: dict[str, str]
 ) -> None:
     found = slurm.variables(env)
-    assert {name: found[name] for name in told} == told
+    assert {name: found[name] for name in expected} == expected
 
 
 @pytest.mark.parametrize(

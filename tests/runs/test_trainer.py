@@ -109,13 +109,13 @@ def test_a_stopped_training_resumes_as_if_uninterrupted(
 
 
 @pytest.mark.parametrize(
-    ("told", "expected"),
+    ("name", "expected"),
     [("SIGTERM", Terminated), ("SIGINT", KeyboardInterrupt), ("SIGUSR1", OthersLostError)],
 )
 def test_a_rank_that_loses_the_others_after_a_signal_ends_by_the_signal(
-    tmp_path: Path, told: str, expected: type[BaseException]
+    tmp_path: Path, name: str, expected: type[BaseException]
 ) -> None:
-    one = trainer(tmp_path, Silent(4, lambda: os.kill(os.getpid(), getattr(signal, told))))
+    one = trainer(tmp_path, Silent(4, lambda: os.kill(os.getpid(), getattr(signal, name))))
 
     def lost(thing: Any) -> list[Any]:
         if one.updates == 4:
@@ -145,7 +145,7 @@ def test_sigusr1_saves_a_checkpoint_and_training_continues(
     assert one.train() == ""
     one.close()
     assert steps == [4, 10]
-    assert any("saved" in text for text in watcher.said)
+    assert any("saved" in text for text in watcher.messages)
     assert rows(tmp_path) == uninterrupted
 
 
@@ -268,7 +268,7 @@ def test_environments_that_fail_in_a_validation_do_not_end_the_training(
     first = trainer(tmp_path, watcher, **options)
     assert first.train() == "SIGTERM"
     first.close()
-    assert sum("is left out" in line for line in watcher.said) == len(bad)
+    assert sum("is left out" in line for line in watcher.messages) == len(bad)
     made.clear()
     second = trainer(tmp_path, **options)
     second.resume(load_latest(tmp_path))
@@ -283,7 +283,7 @@ def test_environments_that_fail_in_a_validation_do_not_end_the_training(
         name = "validation_given_up"
         found = [row.pop(name)["lost"] for row in records if name in row]
         assert [set(lost["starts"]) >= set(bad) for lost in found] == [True, True]
-        assert watcher.said[-1].startswith("validation given up: ")
+        assert watcher.messages[-1].startswith("validation given up: ")
     assert records == uninterrupted
 
 

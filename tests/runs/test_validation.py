@@ -196,11 +196,11 @@ def test_a_signal_ends_a_validation_while_its_processes_start(
         pool = homes(starts)
         reset = pool.reset
 
-        def told() -> None:
+        def interrupted() -> None:
             os.kill(os.getpid(), signal.SIGTERM)
             reset()
 
-        pool.reset = told  # type: ignore[method-assign]
+        pool.reset = interrupted  # type: ignore[method-assign]
         return pool
 
     with SignalsNoted() as signals, pytest.raises(Stopped):

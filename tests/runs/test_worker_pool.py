@@ -302,9 +302,9 @@ def test_signals_to_the_process_group_are_handled_by_the_main_process() -> None:
         from tpsrl.rl.envs.worker_pool import WorkerEnvPool
 
         if __name__ == "__main__":
-            asked = []
+            received = []
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
-                signal.signal(number, lambda *_: asked.append(1))
+                signal.signal(number, lambda *_: received.append(1))
             pool = WorkerEnvPool(ToyVecEnvFactory(), 4, 2)
             pool.reset()
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
@@ -312,7 +312,7 @@ def test_signals_to_the_process_group_are_handled_by_the_main_process() -> None:
                 for turn in range(3):
                     step_all(pool, np.zeros((4, 3), np.float32))
             pool.close()
-            print(len(asked))
+            print(len(received))
     """
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)],

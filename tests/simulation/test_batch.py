@@ -37,7 +37,7 @@ def begun() -> list[Episode]:
     ]
 
 
-def told(*actions: np.ndarray) -> torch.Tensor:
+def stacked(*actions: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(np.stack(actions))
 
 
@@ -62,9 +62,9 @@ def test_actions_of_one_home_do_not_affect_the_others(batch: BatchSimulator) -> 
     turning = IDLE.copy()
     turning[act.BASE] = 0.0, 1.0
     for _ in range(4):
-        batch.step(told(driving(-0.5), IDLE, turning))
+        batch.step(stacked(driving(-0.5), IDLE, turning))
     for _ in range(8):
-        batch.step(told(IDLE, IDLE, IDLE))
+        batch.step(stacked(IDLE, IDLE, IDLE))
     world, starts = batch.state(), np.array([one.robot_start for one in begun()])
     moved = world.base.numpy() - starts
     assert moved[0] == pytest.approx([-2 * act.STEP_M, 0.0, 0.0], abs=2e-3)
@@ -80,17 +80,17 @@ def test_a_frozen_home_keeps_its_state_and_resumes_from_it(
     plan = [driving(-0.4), driving(0.2), IDLE, driving(0.3)]
     straight = []
     for action in plan:
-        batch.step(told(action, action, action))
+        batch.step(stacked(action, action, action))
         straight.append(batch.state().base[1].clone())
     batch.reset([0, 1, 2], begun())
     stay = torch.tensor([True, False, True])
     for action, wanted in zip(plan, straight, strict=True):
         before = [values.clone() for values in (batch.state().base[1], batch.state().arm[1])]
         for _ in range(2):
-            batch.step(told(IDLE, driving(1.0), IDLE), stay)
+            batch.step(stacked(IDLE, driving(1.0), IDLE), stay)
         assert torch.equal(batch.state().base[1], before[0])
         assert torch.equal(batch.state().arm[1], before[1])
-        batch.step(told(action, action, action), ~stay)
+        batch.step(stacked(action, action, action), ~stay)
         assert torch.equal(batch.state().base[1], wanted)
     assert batch.state().step.tolist() == [8, 4, 8]
 
@@ -99,7 +99,7 @@ def test_resetting_one_home_leaves_the_others_unchanged(batch: BatchSimulator) -
     episodes = begun()
     batch.reset([0, 1, 2], episodes)
     for _ in range(3):
-        batch.step(told(*[driving(-0.5)] * 3))
+        batch.step(stacked(*[driving(-0.5)] * 3))
     others = batch.state().base[[0, 1]].clone()
     batch.reset([2], [episodes[0]])
     world = batch.state()
@@ -123,7 +123,7 @@ def test_depth_agrees_with_the_depth_caster(batch: BatchSimulator) -> None:
 def test_bad_input_is_refused(batch: BatchSimulator) -> None:
     batch.reset([0, 1, 2], begun())
     with pytest.raises(UserError, match=r"actions: shape is \(2, 11\), expected \(3, 11\)"):
-        batch.step(told(IDLE, IDLE))
+        batch.step(stacked(IDLE, IDLE))
     box = box_in_front().objects[0]
     with pytest.raises(UserError, match="episode test: objects: 13, more than a home of 12 holds"):
         batch.reset([0], [episode(LAYOUT_A, (0.0, 0.0, 0.0), *[box] * 13)])

@@ -1,4 +1,4 @@
-"""Cameras by name: what is asked for, what environments show, and what policies are given."""
+"""Cameras by name: requested pictures, observations of environments, inputs of policies."""
 
 import dataclasses
 from pathlib import Path

@@ -276,21 +276,21 @@ def test_fields_changed_by_an_episode_are_written_to_the_device() -> None:
 
 
 @pytest.mark.parametrize(
-    ("room", "said"),
+    ("room", "message"),
     [
         ({"constraints": 24}, r"environment 1 \(episode test\) has outgrown .* constraints \(24 a"),
         ({"contacts": 2}, r"environment 1 \(episode test\) has outgrown the room for contacts \(2"),
     ],
 )
 def test_dropped_constraints_end_the_run_and_name_the_environment(
-    room: dict[str, int], said: str
+    room: dict[str, int], message: str
 ) -> None:
     x, y = roomiest(LAYOUT_B)
     empty = episode(LAYOUT_B, (x, y, 0.0))
     cans = [on_floor("002_master_chef_can", x + 0.7, y + 0.2 * k) for k in (-1, 0, 1)]
     batch = WarpBatch(2, **room)
     batch.reset([0, 1], [empty, episode(LAYOUT_B, (x, y, 0.0), *cans)])
-    with pytest.raises(RunError, match=said):
+    with pytest.raises(RunError, match=message):
         for _ in range(10):
             batch.step(torch.from_numpy(np.stack([IDLE, IDLE])))
 

@@ -229,7 +229,7 @@ def test_the_scripted_agent_has_no_stand_ins(dataset: Path, tmp_path: Path) -> N
 
 def test_without_navigation_a_stand_in_drives_before_its_skill() -> None:
     rules = preset("tp_srl_nonav").deployed(ExecutionRules())
-    assert stand_ins.told("pick", rules) == "scripted after scripted navigate"
+    assert stand_ins.description("pick", rules) == "scripted after scripted navigate"
     made = stand_ins.stand_in("pick", rules, PredicateThresholds())
     assert isinstance(made, GoThere)
     plain = stand_ins.stand_in("pick", ExecutionRules(), PredicateThresholds())

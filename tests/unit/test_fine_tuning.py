@@ -198,13 +198,13 @@ def test_a_rate_outside_its_bounds_is_refused() -> None:
 
 
 class Expert:
-    """Imitation loss that pulls the head's bias to `wanted`, and counts its calls in `asked`."""
+    """Imitation loss that pulls the head's bias to `wanted`, and counts its calls in `calls`."""
 
     def __init__(self, wanted: float) -> None:
-        self.wanted, self.asked = wanted, 0
+        self.wanted, self.calls = wanted, 0
 
     def __call__(self, policy: TinyPolicy) -> torch.Tensor:
-        self.asked += 1
+        self.calls += 1
         return (policy.head.bias - self.wanted).square().mean()
 
 
@@ -235,11 +235,11 @@ def test_imitation_pulls_the_policy_towards_the_expert_and_ends() -> None:
     for _ in range(20):
         ppo.update(rollout)
     assert float((policy.head.bias.detach() - 2.0).abs().mean()) < 0.7 * far
-    calls = expert.asked
+    calls = expert.calls
     assert calls == 20 * 3 * 2
     assert ppo.update(rollout, progress=0.5)["imitation_coef"] == 0.0
     assert ppo.update(rollout, value_only=True)["imitation_loss"] == 0.0
-    assert expert.asked == calls
+    assert expert.calls == calls
 
 
 def test_an_imitation_loss_that_is_not_finite_changes_nothing() -> None:

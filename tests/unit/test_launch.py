@@ -26,11 +26,11 @@ def launched(script: Path, text: str, *options: str) -> subprocess.Popen[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "code", "said"),
+    ("name", "code", "message"),
     [("SIGTERM", 143, "tpsrl: terminated\n"), ("SIGINT", 130, "tpsrl: interrupted\n")],
 )
 def test_a_signalled_launcher_ends_with_one_line_and_the_code_of_the_signal(
-    tmp_path: Path, name: str, code: int, said: str
+    tmp_path: Path, name: str, code: int, message: str
 ) -> None:
     text = (
         "import signal, sys, time\n"
@@ -43,7 +43,7 @@ def test_a_signalled_launcher_ends_with_one_line_and_the_code_of_the_signal(
     assert process.stdout.readline() == "here\n"
     process.send_signal(signal.Signals[name])
     _, err = process.communicate(timeout=60)
-    assert (process.returncode, err) == (code, said)
+    assert (process.returncode, err) == (code, message)
 
 
 def test_a_launcher_signalled_while_it_starts_a_rank_ends_the_rank(

@@ -20,18 +20,18 @@ class FakeService(types.ModuleType):
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
-        self.told: list[Any] = []
+        self.calls: list[Any] = []
         self.id = "abc123"
 
     def init(self, **options: Any) -> "FakeService":
-        self.told.append(("init", options))
+        self.calls.append(("init", options))
         return self
 
     def log(self, numbers: dict[str, float], step: int) -> None:
-        self.told.append(("log", step, numbers))
+        self.calls.append(("log", step, numbers))
 
     def finish(self) -> None:
-        self.told.append("finish")
+        self.calls.append("finish")
 
 
 @pytest.fixture(params=["wandb", "trackio"])
@@ -53,7 +53,7 @@ def test_a_service_receives_the_numbers_of_every_record(
     tmp_path: Path, service: FakeService
 ) -> None:
     written(tmp_path / "one", service.__name__)
-    (begun, options), logged, ended = service.told
+    (begun, options), logged, ended = service.calls
     assert begun == "init" and ended == "finish"
     assert options["project"] == "tpsrl" and options["name"] == "one"
     assert options["config"] == {"ppo.clip": 0.2}
@@ -67,7 +67,7 @@ def test_a_resumed_training_continues_its_run_of_the_service(
 ) -> None:
     written(tmp_path, service.__name__)
     written(tmp_path, service.__name__, updates=1)
-    first, second = (entry[1] for entry in service.told if entry[0] == "init")
+    first, second = (entry[1] for entry in service.calls if entry[0] == "init")
     assert second["name"] == first["name"] and second["resume"] == "allow"
     if service.__name__ == "wandb":
         assert (first["id"], second["id"]) == (None, "abc123")
@@ -80,7 +80,7 @@ def test_a_new_training_in_the_same_folder_is_a_new_run_of_the_service(
 ) -> None:
     for _ in range(2):
         written(tmp_path, service.__name__)
-    options = [entry[1] for entry in service.told if entry[0] == "init"]
+    options = [entry[1] for entry in service.calls if entry[0] == "init"]
     assert options[0] == options[1] and options[0].get("id") is None
 
 
@@ -108,7 +108,7 @@ def test_loggers_are_separated_by_commas_and_none_selects_no_logger(
     tmp_path: Path, service: FakeService
 ) -> None:
     written(tmp_path / "both", f"tensorboard, {service.__name__}")
-    assert len(service.told) == 3 and list((tmp_path / "both" / "tensorboard").iterdir())
+    assert len(service.calls) == 3 and list((tmp_path / "both" / "tensorboard").iterdir())
     written(tmp_path / "none", "none")
     assert [path.name for path in (tmp_path / "none").iterdir()] == ["metrics.jsonl"]
 

@@ -284,7 +284,7 @@ def test_skills_of_installed_packages_are_found(
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "reason"),
     [
         ("broken_package", "ZeroDivisionError: division by zero"),
         ("not_there.at_all:SPEC", "ModuleNotFoundError: "),
@@ -292,13 +292,13 @@ def test_skills_of_installed_packages_are_found(
     ],
 )
 def test_a_broken_entry_point_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str, said: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str, reason: str
 ) -> None:
     (tmp_path / "broken_package.py").write_text("1 / 0\n")
     written(tmp_path / "packaged.py", "prowl")
     installed(monkeypatch, tmp_path, value)
     for _ in range(2):  # each call raises the error
-        with pytest.raises(UserError, match=rf"skills: entry point '{value}' fails \({said}"):
+        with pytest.raises(UserError, match=rf"skills: entry point '{value}' fails \({reason}"):
             registry.names()
     registry._state["found"] = True
 

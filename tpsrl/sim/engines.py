@@ -85,7 +85,7 @@ def require_measures(engine: str, wanted: Set[str]) -> None:
 
     Args:
         engine: its name
-        asked: entries of `tpsrl.sim.base.MEASURES`
+        wanted: entries of `tpsrl.sim.base.MEASURES`
 
     Raises:
         UserError: some are not provided; names them.
@@ -100,7 +100,7 @@ def require_cameras(engine: str, wanted: Collection[str]) -> None:
 
     Args:
         engine: its name
-        asked: entries of `tpsrl.world.cameras.PICTURES`
+        wanted: entries of `tpsrl.world.cameras.PICTURES`
 
     Raises:
         UserError: a picture is not provided; names the picture and those that are.

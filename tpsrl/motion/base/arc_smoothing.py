@@ -112,7 +112,7 @@ def _flipped(legs: np.ndarray, i: int) -> np.ndarray:
 def _cost(legs: np.ndarray, query: tuple, most: float) -> float:
     """Returns the cost of driving along legs in control steps, inf if not free or above `most`.
 
-    Driving backwards costs more. `asked` is as in `shortcutting.leg_free`.
+    Driving backwards costs more. `query` is as in `shortcutting.leg_free`.
     """
     scene, start, own, goal, end, margin = query
     rows = curve(start, legs)

@@ -48,7 +48,7 @@ def leg_free(
 ) -> bool:
     """Returns whether a turn to `heading`, a drive to (x1, y1) and a turn to `final` are free.
 
-    `asked` has the scene (`Footprint.arguments`), then the arguments of `required` after the point.
+    `query` has the scene (`Footprint.arguments`), then the arguments of `required` after the point.
     """
     scene, start, own, goal, end, margin = query
     if not _turn_free(x, y, yaw, heading, scene, required(x, y, start, own, goal, end, margin)):

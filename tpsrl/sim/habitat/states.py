@@ -20,7 +20,7 @@ def row(arrays: HomeArrays, episode: Episode, slots: int, frame: str) -> dict[st
     """Returns one home's values of `tpsrl.world.state.WorldState` by name, without batch axis.
 
     Args:
-        told: state of the home from the worker
+        arrays: state of the home from the worker
         episode: episode of the last reset
         slots: number of object rows
         frame: key of `FRAMES`, the frame of object transforms in the data

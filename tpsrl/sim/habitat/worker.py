@@ -304,7 +304,7 @@ class Home:
         """Returns a colour picture (height, width, 3) uint8, and the camera's pose (4, 4).
 
         Args:
-            told: height and width in pixels, fov (horizontal, degrees), pose (4, 4) of the camera
+            view: height and width in pixels, fov (horizontal, degrees), pose (4, 4) of the camera
                 with x right, y up and z backward, or None for the head camera, and with a pose
                 the point `seen` (3,), to which the camera moves nearer if something is between
 
