@@ -160,12 +160,12 @@ def test_where_nothing_can_be_written_code_is_kept_among_the_temporary_files(
     for hits in (0, 1):  # in a command, whose own temporary files go with it
         first = f"{command}; own.__enter__()"
         assert home.run(first, TMPDIR=str(tmp_path), **READ_ONLY) == (20.0, hits)
-        assert home.said.startswith(f"tpsrl: compiled code is kept in {place}, since neither ")
+        assert home.said.startswith(f"tpsrl: compiled code is cached in {place}, since neither ")
         assert home.said.count("\n") == 1
     assert place.stat().st_mode & 0o777 == 0o700 and not home.cached()
     place.chmod(0o777)  # now somebody else may have put something there
     assert home.run(TMPDIR=str(tmp_path), **READ_ONLY) == (20.0, 0)
-    assert f"kept in {place}_" not in home.said and f"{place}," not in home.said
+    assert f"cached in {place}_" not in home.said and f"{place}," not in home.said
     chosen = tmp_path / "chosen"
     assert home.run(NUMBA_CACHE_DIR=str(chosen), **READ_ONLY) == (20.0, 0)
     assert home.said == "" and list(chosen.rglob("*.nbi"))

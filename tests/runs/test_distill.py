@@ -198,8 +198,8 @@ def test_errors_count_by_the_precision_of_the_teacher() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"lstm_layers": 1, "lstm_width": 8}, "teacher: it has a camera or a memory"),
-        ({"previous_action": True}, "teacher: it is shown its previous action"),
+        ({"lstm_layers": 1, "lstm_width": 8}, "teacher: must act on the true state alone"),
+        ({"previous_action": True}, "teacher: must not have its previous action"),
     ],
 )
 def test_what_is_no_function_of_the_state_is_no_teacher(
@@ -239,7 +239,7 @@ def test_labels_are_the_actions_of_the_teacher_in_every_state_of_a_run(tmp_path:
     ("words", "message"),
     [
         (["teacher=nowhere"], "teacher: no checkpoint"),
-        (["teacher=LAME"], "teacher: it has a camera or a memory"),
+        (["teacher=LAME"], "teacher: must act on the true state alone"),
     ],
 )
 def test_a_distillation_refuses_what_cannot_teach(

@@ -244,7 +244,7 @@ def test_the_robot_itself_gives_the_same_report_in_one_process_and_in_two(tmp_pa
 
 
 def test_more_episodes_than_the_file_holds_are_refused(dataset: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="holds 3 episodes, 6 requested"):
+    with pytest.raises(UserError, match="contains 3 episodes, 6 requested"):
         evaluate(settings(dataset, tmp_path / "out", "num_episodes=6"), quiet(), Fake)
     assert not (tmp_path / "out").exists()
 
@@ -261,7 +261,7 @@ def test_of_a_file_of_several_splits_what_fits_is_run_and_the_rest_counted(tmp_p
     report = evaluate(settings(path, tmp_path / "out", "processes=1"), quiet(), Fake)
     assert report.num_episodes == 1
     assert report.left_out == {"set_table, split val": 1, "tidy_house, split train": 1}
-    assert "left out of the file" in (tmp_path / "out" / "report.html").read_text()
+    assert "of the file left out" in (tmp_path / "out" / "report.html").read_text()
 
 
 def test_invalid_episodes_are_all_named_before_the_first_is_run(
@@ -407,7 +407,7 @@ def test_a_skill_without_a_scripted_version_is_asked_for_only_where_a_plan_needs
         acting = agents.Policies(AgentPreset(), {})
         executor = Executor(fake.PicturedHome(), acting, reset_arm=fake.Fold())
         assert type(executor.policy("pick")).__name__ == "ScriptedPick"
-        with pytest.raises(UserError, match="loiter: it has no scripted version"):
+        with pytest.raises(UserError, match="loiter: there is no scripted version"):
             executor.policy("loiter")
 
 
@@ -423,8 +423,8 @@ def test_an_evaluation_of_all_skills_leaves_out_who_has_nobody_to_act(tmp_path: 
         evaluate_skills(settings, console, run)
     assert ran == ["navigate"]
     said = console.export_text()
-    assert "left out: skills.loiter: it has no scripted version" in said
-    assert "`tpsrl train loiter` makes one" in said
+    assert "left out: skills.loiter: there is no scripted version" in said
+    assert "train a policy with `tpsrl train loiter`" in said
 
 
 def unscripted(actions: tuple[str, ...]) -> SkillSpec:

@@ -107,7 +107,7 @@ def test_a_checkpoint_whose_encoder_is_unknown_says_what_makes_it_known(
     copy.write_bytes((trained / "checkpoints" / "best.safetensors").read_bytes())
     assert evaluate(copy, tmp_path / "out") == 2
     printed = capsys.readouterr().err
-    assert f"copy.safetensors has an encoder that is not known, '{NAME}'; {KNOWN} " in printed
+    assert f"copy.safetensors has an unknown encoder, '{NAME}'; register it with {KNOWN}" in printed
     assert printed.count("\n") == 1
     assert NAME not in encoder_names()  # Reading it has run no code.
 
@@ -119,7 +119,7 @@ def test_an_encoder_that_is_not_known_is_refused_before_anything_runs(
     assert cli.main([*command, f"preset.policy.encoder={NAME}", f"out={tmp_path / 'out'}"]) == 2
     printed = capsys.readouterr().err
     assert f"preset.policy.encoder: unknown value '{NAME}'" in printed
-    assert "encoder_modules=FILE_OR_MODULE makes one of your own known" in printed
+    assert "register your own encoders with encoder_modules=FILE_OR_MODULE" in printed
     assert not (tmp_path / "out").exists()
 
 
@@ -216,13 +216,15 @@ def test_what_is_no_class_of_modules_is_refused() -> None:
 
 def test_an_encoder_that_makes_vectors_of_another_size_is_refused() -> None:
     register_encoder("flat", TooWide)
-    with pytest.raises(UserError, match=r"encoder flat: makes \(3, 16\) of 3 images, .* \(3, 8\)"):
+    with pytest.raises(
+        UserError, match=r"encoder flat: returns \(3, 16\) for 3 images, .* \(3, 8\)"
+    ):
         make_encoder("flat", 4, {"depth": (32, 32)}, 8)
 
 
 def test_an_encoder_with_batch_statistics_is_refused() -> None:
     register_encoder("flat", Mixing)
-    with pytest.raises(UserError, match=r"encoder flat: .* do without batch normalisation"):
+    with pytest.raises(UserError, match=r"encoder flat: .* do not use batch normalisation"):
         make_encoder("flat", 4, {"depth": (32, 32)}, 8)
 
 

@@ -234,5 +234,5 @@ def test_without_pyarrow_one_line_says_so_and_nothing_is_left(
     assert cli.main(["demos", "pick", "format=lerobot", f"out={out}"]) == 2
     printed = capsys.readouterr().err
     assert printed.count("\n") == 1
-    assert "format: lerobot needs pyarrow; the extra 'lerobot' has it" in printed
+    assert "format: lerobot needs pyarrow; install the extra 'lerobot'" in printed
     assert list(tmp_path.iterdir()) == []

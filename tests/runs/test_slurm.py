@@ -264,8 +264,8 @@ def test_a_job_near_its_time_limit_saves_is_put_back_and_goes_on(
     assert [row["update"] for row in rows] == list(range(1, len(rows) + 1))
     assert rows[-2]["steps"] < planned <= rows[-1]["steps"]
     assert said.count("training navigate for") == 1
-    assert "going on with navigate for" in said
-    assert "stopped; `tpsrl train resume=" in said
+    assert "resuming navigate for" in said
+    assert "stopped; resume with `tpsrl train resume=" in said
 
 
 def test_a_job_that_fails_by_itself_is_not_put_back(tmp_path: Path) -> None:

@@ -97,8 +97,8 @@ def test_a_bad_home_costs_its_start_and_nothing_else(
     assert found.lost == (BAD,) and not found.given_up
     assert starts_of(found) == all_but(BAD)
     assert CAUSES[trouble] in validation.lost[BAD]
-    [last] = [line for line in said if "is left out" in line]
-    assert last == f"validation: start {BAD} is left out ({validation.lost[BAD]})"
+    [last] = [line for line in said if "is skipped" in line]
+    assert last == f"validation: start {BAD} is skipped ({validation.lost[BAD]})"
     said.clear(), homes.made.clear()
     again = validation.run(policy)
     assert (starts_of(again), again.lost) == (all_but(BAD), (BAD,))
@@ -138,8 +138,8 @@ def test_with_hardly_a_home_left_it_is_given_up_and_nothing_is_raised(policy: Ac
     )
     found = validation.run(policy)
     assert found.given_up and set(found.lost) >= set(range(4, COUNT))
-    assert said[-1].startswith(f"validation given up: {len(found.lost)} of {COUNT} starts are lost")
-    assert said[-1].endswith("the training goes on")
+    assert said[-1].startswith(f"validation aborted: {len(found.lost)} of {COUNT} starts are lost")
+    assert said[-1].endswith("the training continues")
     assert "success" not in found.to_json()
 
 

@@ -469,7 +469,7 @@ def test_a_start_that_keeps_killing_is_not_drawn_any_more(make: Make, policy: Ac
     ver = make("ver", factory, processes=5, tolerance=tolerance, say=said.append)
     collections, found = lossy(ver, policy, 2)
     assert_sound(found)
-    assert "start 2 is not drawn any more" in said
+    assert "start 2 is quarantined" in said
     # Those who were in it already may still fall.
     assert 2 <= sum(len(c.lost) for c in collections) <= N
     assert not any(c.lost for c in collections[-5:])

@@ -202,7 +202,7 @@ def test_it_is_a_part_of_what_an_environment_shows(one: MujocoSimulator) -> None
 
 
 def test_it_takes_a_camera() -> None:
-    with pytest.raises(UserError, match="height_map: it needs a depth camera"):
+    with pytest.raises(UserError, match="height_map: needs a depth camera"):
         EnvOptions.of("pick", height_map=True)
 
 

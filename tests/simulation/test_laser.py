@@ -210,7 +210,7 @@ def test_a_policy_that_looks_at_the_laser_is_given_it_alone(
     np.testing.assert_allclose(seen, shown[:-1], atol=1e-6)
     place = env.inputs.layout()[sensors.LASER]
     assert np.ptp(seen[0][place]) > 0.1
-    with pytest.raises(UserError, match="measured: the policy of navigate needs the engine's"):
+    with pytest.raises(UserError, match="measured: missing; the policy of navigate needs it"):
         policy.act(env.world)
     env.close()
 

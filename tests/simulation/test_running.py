@@ -121,7 +121,7 @@ def test_the_command_trains_writes_and_refuses(tmp_path, capsys) -> None:
     assert {path.name for path in out.iterdir()} >= {"locomotion.json", "locomotion.png", "ant"}
     assert "3000: not reached" in capsys.readouterr().out
     for more, said in (
-        ([], "holds a training; choose another out"),
+        ([], "contains a training; choose another out"),
         (["tasks=ant,ant"], "tasks: ant,ant contains a duplicate"),
         (["ant.policy.encoder=resnet18"], "ant.policy.encoder: resnet18, but there is no camera"),
     ):

@@ -187,16 +187,16 @@ def test_snapshots_of_something_else_are_refused(policy: ActorCritic) -> None:
     sync = make("sync")
     arrays, note = sync.snapshot()
     fewer = {**note["environments"], "environments": note["environments"]["environments"][:4]}
-    with pytest.raises(UserError, match="of 4 environments, here are 5"):
+    with pytest.raises(UserError, match="has 4 environments, must have 5"):
         sync.restore(arrays, {**note, "environments": fewer})
     without = {name: values for name, values in arrays.items() if name != "noise/block"}
-    with pytest.raises(UserError, match="its noise does not fit"):
+    with pytest.raises(UserError, match="the noise does not fit"):
         sync.restore(without, note)
-    with pytest.raises(UserError, match="snapshot: not one of environments"):
+    with pytest.raises(UserError, match="snapshot: not a snapshot of environments"):
         sync.restore({}, {})
     sync.restore(arrays, note)
     correlated = make("sync", noise_correlation=0.5)
-    with pytest.raises(UserError, match="its noise does not fit"):
+    with pytest.raises(UserError, match="the noise does not fit"):
         correlated.restore(arrays, note)
 
 

@@ -65,7 +65,9 @@ def test_only_the_critics_parameters_belong_to_the_value() -> None:
 
 def test_it_is_refused_where_the_homes_do_not_show_it_and_beside_another_value() -> None:
     without = EnvSpec({"state": (5,)}, SPEC.mask)
-    with pytest.raises(UserError, match=r"^critic: the environments do not show the true state$"):
+    with pytest.raises(
+        UserError, match=r"^critic: the environments do not provide the true state$"
+    ):
         ActorCritic(without, SMALL)
     with pytest.raises(UserError, match=r"^separate_value: contradicts critic"):
         ActorCritic(SPEC, dataclasses.replace(SMALL, separate_value=True))

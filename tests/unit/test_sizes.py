@@ -90,7 +90,7 @@ def test_a_network_has_at_least_as_many_weights_as_its_widths_say(encoder: str) 
 
 
 def test_two_numbers_that_are_both_too_large_name_one_and_what_it_could_be() -> None:
-    with pytest.raises(UserError, match="with all else small"):
+    with pytest.raises(UserError, match="with minimal values of all others"):
         sizes.check(preset(num_envs=10**9, lstm_width=10**7), 64)
 
 
