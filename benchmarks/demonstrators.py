@@ -126,7 +126,7 @@ class Random:
         # With random suction, an object would be held in few states.
         self._keeps_grip = rng.random() < 0.5
 
-    def __call__(self, told: np.ndarray) -> np.ndarray:
+    def __call__(self, expert: np.ndarray) -> np.ndarray:
         """See `Learner`."""
         if self._left == 0:
             self._left = int(self._rng.integers(1, LONGEST_ACTION + 1))
@@ -135,7 +135,7 @@ class Random:
         action = self._action.copy()
         action[act.STOP] = -1.0
         if self._keeps_grip:
-            action[act.GRIP] = told[act.GRIP]
+            action[act.GRIP] = expert[act.GRIP]
         return action
 
 
@@ -144,9 +144,9 @@ def drifting(rng: np.random.Generator) -> Learner:
     return Disturbed(rng, NOISE, LAPSES)
 
 
-def as_told(told: np.ndarray) -> np.ndarray:
+def as_told(expert: np.ndarray) -> np.ndarray:
     """See `Learner`."""
-    return told
+    return expert
 
 
 def learner(policy: str, rng: np.random.Generator) -> Learner:
@@ -154,23 +154,23 @@ def learner(policy: str, rng: np.random.Generator) -> Learner:
     return {"random": Random, "drifting": drifting}.get(policy, lambda _: as_told)(rng)
 
 
-def ask(env: SkillEnv, asked: Asked, settings: Settings, rng: np.random.Generator) -> int:
+def ask(env: SkillEnv, demonstrator: Asked, settings: Settings, rng: np.random.Generator) -> int:
     """Collects `settings.states` labels under a learner; returns the number of episodes."""
-    episodes, horizon = 0, registry.get(asked.skill).load_settings().horizon
-    while asked.states < settings.states:
+    episodes, horizon = 0, registry.get(demonstrator.skill).load_settings().horizon
+    while demonstrator.states < settings.states:
         env.reset(seed=int(rng.integers(2**31)))
-        asked.begin(env.episode, env.goal, env.world)
+        demonstrator.begin(env.episode, env.goal, env.world)
         does = learner(settings.policy, rng)
         limit = EPISODE_STEPS if settings.policy == "random" else horizon
         lost = 0
-        for _ in range(min(limit, settings.states - asked.states)):
-            action, valid = asked.label(env.world)
+        for _ in range(min(limit, settings.states - demonstrator.states)):
+            action, valid = demonstrator.label(env.world)
             lost = 0 if valid else lost + 1
             *_, terminated, _, _ = env.step(does(action))
             over = terminated or lost >= LOST or action[act.STOP] > 0
             if over and settings.policy != "random":
                 break
-        asked.end()
+        demonstrator.end()
         episodes += 1
     return episodes
 
@@ -188,25 +188,25 @@ class Takeovers:
 
 
 def take_over(
-    env: SkillEnv, asked: Asked, settings: Settings, rng: np.random.Generator
+    env: SkillEnv, demonstrator: Asked, settings: Settings, rng: np.random.Generator
 ) -> Takeovers:
     """Lets the demonstrator take over `settings.takeovers` times."""
     found = Takeovers()
     while found.count < settings.takeovers:
         env.reset(seed=int(rng.integers(2**31)))
         start = {"start": env.start_index}
-        asked.begin(env.episode, env.goal, env.world)
-        alone = acts(env, asked)
+        demonstrator.begin(env.episode, env.goal, env.world)
+        alone = acts(env, demonstrator)
         for _ in range(REDRAWS):
             env.reset(options=start)
-            asked.begin(env.episode, env.goal, env.world)
+            demonstrator.begin(env.episode, env.goal, env.world)
             step = int(rng.integers(1, LATEST_STEP))
-            if drifts(env, asked, drifting(rng), step):
+            if drifts(env, demonstrator, drifting(rng), step):
                 break
             found.drawn_again += 1
         else:
             continue
-        ended = acts(env, asked)
+        ended = acts(env, demonstrator)
         found.count += 1
         found.alone += alone == "success"
         found.taken_over += ended == "success"
@@ -216,21 +216,21 @@ def take_over(
     return found
 
 
-def drifts(env: SkillEnv, asked: Asked, does: Learner, steps: int) -> bool:
+def drifts(env: SkillEnv, demonstrator: Asked, does: Learner, steps: int) -> bool:
     """Lets a learner act for `steps` steps; returns whether the episode is still running."""
     for _ in range(steps):
-        action, _ = asked.label(env.world)
+        action, _ = demonstrator.label(env.world)
         *_, terminated, _, _ = env.step(does(action))
         if terminated:
             return False
     return True
 
 
-def acts(env: SkillEnv, asked: Asked) -> str:
+def acts(env: SkillEnv, demonstrator: Asked) -> str:
     """Lets the demonstrator act for one episode; returns how the episode ends."""
     lost = 0
-    for _ in range(registry.get(asked.skill).load_settings().horizon):
-        action, valid = asked.label(env.world)
+    for _ in range(registry.get(demonstrator.skill).load_settings().horizon):
+        action, valid = demonstrator.label(env.world)
         *_, terminated, _, info = env.step(action)
         lost = 0 if valid else lost + 1
         if terminated:
@@ -246,30 +246,30 @@ def measure(skill: str, settings: Settings) -> dict[str, Any]:
     Raises:
         UserError: the skill has no demonstrator.
     """
-    asked, rng = Asked(skill), np.random.default_rng(settings.seed)
+    demonstrator, rng = Asked(skill), np.random.default_rng(settings.seed)
     horizon = registry.get(skill).load_settings().horizon + LATEST_STEP
     homes = {"num_objects": settings.num_objects, "num_episodes": settings.num_episodes}
     env = SkillEnv(skill, horizon=horizon, **homes)
     warm_up = dataclasses.replace(settings, states=EPISODE_STEPS, policy="told")
-    ask(env, asked, warm_up, rng)  # compiles
-    asked.reset()
-    episodes = ask(env, asked, settings, rng)
+    ask(env, demonstrator, warm_up, rng)  # compiles
+    demonstrator.reset()
+    episodes = ask(env, demonstrator, settings, rng)
     row: dict[str, Any] = {
         "skill": skill,
         "policy": settings.policy,
-        "states": asked.states,
+        "states": demonstrator.states,
         "episodes": episodes,
-        "exceptions": asked.errors.total(),
-        "valid": asked.valid / max(asked.states, 1),
-        "labels_per_s": asked.states / max(asked.seconds, 1e-9),
-        "slowest_ms": 1e3 * asked.slowest,
-        "plans_per_1000": 1e3 * asked.notes["plans"] / max(asked.states, 1),
-        "notes": dict(asked.notes.most_common()),
+        "exceptions": demonstrator.errors.total(),
+        "valid": demonstrator.valid / max(demonstrator.states, 1),
+        "labels_per_s": demonstrator.states / max(demonstrator.seconds, 1e-9),
+        "slowest_ms": 1e3 * demonstrator.slowest,
+        "plans_per_1000": 1e3 * demonstrator.notes["plans"] / max(demonstrator.states, 1),
+        "notes": dict(demonstrator.notes.most_common()),
     }
     if settings.policy == "drifting" and settings.takeovers:
-        row["takeovers"] = dataclasses.asdict(take_over(env, asked, settings, rng))
-        row["exceptions"] = asked.errors.total()
-    row["errors"] = dict(asked.errors.most_common(10))
+        row["takeovers"] = dataclasses.asdict(take_over(env, demonstrator, settings, rng))
+        row["exceptions"] = demonstrator.errors.total()
+    row["errors"] = dict(demonstrator.errors.most_common(10))
     env.close()
     return row
 

@@ -95,11 +95,11 @@ def main(*arguments: str) -> int:
         time.sleep(0.5)
         if training.poll() is not None:
             assert training.stderr is not None
-            said = training.stderr.read()
+            output = training.stderr.read()
             stops += 1
-            print(f"{now:7.0f} s  ended with {training.returncode}: {said.strip()[:200]}")
-            if training.returncode != -signal.SIGKILL and len(said.splitlines()) != 1:
-                problems.append(f"said {len(said.splitlines())} lines at its end")
+            print(f"{now:7.0f} s  ended with {training.returncode}: {output.strip()[:200]}")
+            if training.returncode != -signal.SIGKILL and len(output.splitlines()) != 1:
+                problems.append(f"said {len(output.splitlines())} lines at its end")
             (disk / "ballast").unlink(missing_ok=True)
             training, rows = start(), []
             next_kill = now + kill_s
@@ -128,10 +128,10 @@ def main(*arguments: str) -> int:
     training.wait()
     problems += [*_missing(disk / "training"), *_grown(rows)]
     print(f"{killed} workers were killed, the training ended {stops} times before its time")
-    said = collections.Counter(
+    counts = collections.Counter(
         re.sub(r"\d[\d,.]*", "#", line) for line in (out / "said.txt").read_text().splitlines()
     )
-    for line, times in said.most_common(12):
+    for line, times in counts.most_common(12):
         print(f"{times:7d}  {line[:120]}")
     for problem in problems:
         print(f"wrong: {problem}")

@@ -66,8 +66,8 @@ class DomainFile:
         atoms = 0
         for name, action in parsed.domain.operators.items():
             instances = _product(parsed, action.variable_list)
-            asked, changed = action.precondition_tree, action.effect_tree
-            atoms += instances * (1 + _literals(asked, parsed) + _changes(changed, parsed))
+            condition, changed = action.precondition_tree, action.effect_tree
+            atoms += instances * (1 + _literals(condition, parsed) + _changes(changed, parsed))
             if atoms > _MOST_ATOMS:
                 most = f"more than {_MOST_ATOMS:,} atoms with the objects of a home"
                 raise self._of_action(

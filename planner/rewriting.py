@@ -32,9 +32,9 @@ def without_actions(plan: Plan, actions: Collection[str]) -> Plan:
             skipped.append(step.skill)
             unasked.update(step.adds)
             continue
-        asked = [c for c in step.preconditions if not any(lit.atom in unasked for lit in c)]
+        conditions = [c for c in step.preconditions if not any(lit.atom in unasked for lit in c)]
         kept = dataclasses.replace(
-            step, index=len(steps), preconditions=tuple(asked), takes_over=tuple(skipped)
+            step, index=len(steps), preconditions=tuple(conditions), takes_over=tuple(skipped)
         )
         steps.append(kept)
         skipped = []

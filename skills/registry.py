@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 
 from skills.spec import SkillSpec
 from tpsrl.errors import UserError, unknown
-from tpsrl.runtime.user_modules import UserModules, told
+from tpsrl.runtime.user_modules import UserModules, error_text
 
 ENTRY_POINT = "tpsrl.skills"
 VARIABLE = "TPSRL_SKILL_MODULES"
@@ -230,7 +230,9 @@ def _import_all() -> None:
             loaded = point.load()
         except Exception as error:
             # A third-party package may raise anything; the message has to name the package.
-            raise UserError(f"skills: entry point '{point.value}' fails ({told(error)})") from error
+            raise UserError(
+                f"skills: entry point '{point.value}' fails ({error_text(error)})"
+            ) from error
         if isinstance(loaded, SkillSpec) and loaded.name not in _specs:
             register(loaded)
     _MODULES.load_passed_on()

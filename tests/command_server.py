@@ -61,15 +61,15 @@ _IMPORTED = (
 )
 
 
-def run(asked: dict[str, Any]) -> dict[str, Any]:
+def run(request: dict[str, Any]) -> dict[str, Any]:
     """Runs a command, and returns the answer."""
-    folder = asked["folder"]
+    folder = request["folder"]
     streams = [os.memfd_create(name) for name in ("out", "err")]  # in memory: the disk may be full
     begun = time.monotonic()
     child = os.fork()
     if child == 0:
-        _become(asked["arguments"], folder, streams, asked.get("anew", False))
-    found = _wait(child, begun, asked["limit_s"], asked.get("kill"))
+        _become(request["arguments"], folder, streams, request.get("anew", False))
+    found = _wait(child, begun, request["limit_s"], request.get("kill"))
     found["seconds"] = time.monotonic() - begun
     found["left"] = _left(child)
     found["shared"] = _shared()
@@ -210,8 +210,8 @@ def main(folder: str, *jobs: str) -> None:
     tempfile.tempdir = None  # so that it is looked up again
     print("ready", flush=True)
     for line in sys.stdin:
-        asked = json.loads(line)
-        print(json.dumps(run(asked)), flush=True)
+        request = json.loads(line)
+        print(json.dumps(run(request)), flush=True)
 
 
 if __name__ == "__main__":

@@ -102,9 +102,9 @@ def _split(words: list[str]) -> tuple[dict[str, str], list[str]]:
 
 
 def _sbatch(words: list[str]) -> int:
-    told, (script, *rest) = _split(words)
+    given, (script, *rest) = _split(words)
     lines = re.findall(r"^#SBATCH (.*)$", Path(script).read_text(), re.MULTILINE)
-    options = _split([word for line in lines for word in shlex.split(line)])[0] | told
+    options = _split([word for line in lines for word in shlex.split(line)])[0] | given
     assert re.fullmatch(r"B:USR1@\d+", options["signal"]) and "requeue" in options
     nodes = int(options["nodes"])
     env = os.environ | {
@@ -136,7 +136,7 @@ def _srun(words: list[str]) -> int:
     options, command = _split(words)
     nodes = int(os.environ["SLURM_JOB_NUM_NODES"])
     each = int(options.get("ntasks-per-node", os.environ["SLURM_NTASKS_PER_NODE"]))
-    told = {
+    step = {
         "SLURM_STEP_ID": "0",
         "SLURM_STEP_NUM_TASKS": str(nodes * each),
         "SLURM_NTASKS": str(nodes * each),
@@ -152,7 +152,7 @@ def _srun(words: list[str]) -> int:
             "SLURM_LOCALID": str(rank % each),
             "SLURM_NODEID": str(rank // each),
         }
-        env = os.environ | told | place
+        env = os.environ | step | place
         tasks.append(begin(command, env=env, start_new_session=True))
 
     def kill(number: int, frame: object) -> None:
@@ -170,7 +170,7 @@ def _forking() -> Callable[..., "subprocess.Popen[str]"]:
 
     ranks.fork_all()
     modules = {"tpsrl": "tpsrl", "torchrun": "torch.distributed.run"}
-    return lambda command, **told: ranks.Forked(["-m", modules[command[0]], *command[1:]], **told)
+    return lambda command, **more: ranks.Forked(["-m", modules[command[0]], *command[1:]], **more)
 
 
 def _scancel(words: list[str]) -> int:

@@ -52,8 +52,8 @@ class Case:
         return hash((self.words, tuple(self.files.items()), self.large, self.instead))
 
     def __repr__(self) -> str:
-        told = "".join(f"  # {name}: {kind}" for name, kind in self.instead)
-        return shlex.join(("tpsrl", *self.words)) + told
+        notes = "".join(f"  # {name}: {kind}" for name, kind in self.instead)
+        return shlex.join(("tpsrl", *self.words)) + notes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -744,10 +744,10 @@ class Server:
         self, words: Sequence[str], folder: Path, limit_s: float, **more: Any
     ) -> dict[str, Any]:
         """Runs a command and returns the answer; see `command_server`."""
-        asked = {"arguments": words, "folder": str(folder), "limit_s": limit_s, **more}
+        request = {"arguments": words, "folder": str(folder), "limit_s": limit_s, **more}
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None and stdout is not None
-        stdin.write(json.dumps(asked).encode() + b"\n")
+        stdin.write(json.dumps(request).encode() + b"\n")
         stdin.flush()
         found: dict[str, Any] = json.loads(stdout.readline())
         return found

@@ -75,12 +75,12 @@ class Forked(subprocess.Popen[str]):
         if "-m" not in args:
             super()._execute_child(args, *others)  # type: ignore[misc]
             return
-        told = dict(zip(_TOLD, others, strict=True))
+        options = dict(zip(_TOLD, others, strict=True))
         self.pid = os.fork()
         if self.pid == 0:
-            _become([*args], told)
+            _become([*args], options)
         self._child_created = True
-        self._close_pipe_fds(*(told[name] for name in _PIPES))  # type: ignore[attr-defined]
+        self._close_pipe_fds(*(options[name] for name in _PIPES))  # type: ignore[attr-defined]
 
 
 def fork_all() -> None:
@@ -91,24 +91,24 @@ def fork_all() -> None:
         module.Popen = Forked  # type: ignore[attr-defined]
 
 
-def _become(command: list[str], told: dict[str, Any]) -> NoReturn:
+def _become(command: list[str], options: dict[str, Any]) -> NoReturn:
     """Turns this process into a command, and exits."""
     code = 1
     try:
-        if told["start_new_session"]:
+        if options["start_new_session"]:
             os.setsid()
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         for number, name in ((1, "c2pwrite"), (2, "errwrite")):
-            if told.get(name, -1) >= 0:
-                os.dup2(told[name], number)
+            if options.get(name, -1) >= 0:
+                os.dup2(options[name], number)
         sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115
         sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
-        os.chdir(told["cwd"] or ".")
-        if told["env"] is not None:
+        os.chdir(options["cwd"] or ".")
+        if options["env"] is not None:
             os.environ.clear()
-            os.environ.update(told["env"])
+            os.environ.update(options["env"])
         warnings.filterwarnings("ignore", "'.*' found in sys.modules")  # of repeated modules
         module, *words = command[command.index("-m") + 1 :]
         sys.argv = [module, *words]
@@ -152,7 +152,7 @@ class Command:
 
 
 def _command(
-    words: list[str], folder: Path, said: list[str], prepare: Callable[[], None] | None
+    words: list[str], folder: Path, paths: list[str], prepare: Callable[[], None] | None
 ) -> None:
     torch.set_num_threads(1)
     for name in [*os.environ]:
@@ -162,9 +162,9 @@ def _command(
     if prepare is not None:
         prepare()
     fork_all()
-    out, err = (os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND) for path in said)
-    told = {"start_new_session": True, "c2pwrite": out, "errwrite": err, "cwd": folder}
-    _become(["-m", *words], told | {"env": None})
+    out, err = (os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND) for path in paths)
+    options = {"start_new_session": True, "c2pwrite": out, "errwrite": err, "cwd": folder}
+    _become(["-m", *words], options | {"env": None})
 
 
 def run(count: int, work: Callable[..., Any], folder: Path, *args: Any) -> list[Any]:

@@ -29,14 +29,14 @@ class Silent:
 
     def __init__(self, at: int = -1, do: Any = None) -> None:
         self.at, self.do = at, do
-        self.said: list[str] = []
+        self.messages: list[str] = []
 
     def update(self, row: dict[str, Any]) -> None:
         if row["update"] == self.at:
             self.do()
 
     def say(self, text: str) -> None:
-        self.said.append(text)
+        self.messages.append(text)
 
 
 def trainer(out: Path, watcher: Silent | None = None, **changes: Any) -> Trainer:

@@ -196,8 +196,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:  # such as an unusable path, a full disk, a lost network share
         given = _given(words, error)
         where = f": {error.filename}" if error.filename else ""
-        said = f"{error.strerror or error}{where}"
-        _complain(f"tpsrl: error: {one_line(f'{given}: {said}' if given else said)}")
+        reason = f"{error.strerror or error}{where}"
+        _complain(f"tpsrl: error: {one_line(f'{given}: {reason}' if given else reason)}")
         _drop_output()
         return 2 if given else 1
     except Exception as error:
@@ -275,9 +275,9 @@ def _dispatch(arguments: list[str]) -> int:
         print(_usage(f"{arguments[0]} "))
         return 0
     name, command, rest = _find(arguments)
-    asked = next((at for at, word in enumerate(rest) if word in ("-h", "--help")), None)
-    if asked is not None:
-        print(_command_usage(name, command, *rest[asked + 1 : asked + 2]))
+    help_at = next((at for at, word in enumerate(rest) if word in ("-h", "--help")), None)
+    if help_at is not None:
+        print(_command_usage(name, command, *rest[help_at + 1 : help_at + 2]))
         return 0
     with temporaries.own():
         return int(command.run(_load(name, command, rest)))
@@ -409,7 +409,7 @@ def _values(name: str, command: Command, arguments: list[str]) -> dict[str, Any]
 
 def _usage(prefix: str = "") -> str:
     """Returns the list of all commands, or of those whose name begins with `prefix`."""
-    known = {name: told for name, told in COMMANDS.items() if name.startswith(prefix)}
+    known = {name: entry for name, entry in COMMANDS.items() if name.startswith(prefix)}
     rows = [(f"{name} {takes}".strip(), line) for name, (_, takes, line) in known.items()]
     width = max(len(row[0]) for row in rows)
     return "\n".join(
@@ -436,13 +436,13 @@ def _command_usage(name: str, command: Command, within: str = "") -> str:
         for row in config.describe(command.settings, within)
         if row[0] not in {*command.fixed, *command.ignored}
     ]
-    told = [(f"{key}={value}", text) for key, value, text in rows]
-    width = max((len(key) for key, _ in told if len(key) <= _COLUMN), default=0)
+    entries = [(f"{key}={value}", text) for key, value, text in rows]
+    width = max((len(key) for key, _ in entries if len(key) <= _COLUMN), default=0)
     lines = [f"usage: tpsrl {name} {COMMANDS[name][1]}".strip()]
     lines += [] if within else ["", command.description.strip()]
     if rows:
         lines += ["", "keys and their defaults:"]
-        for key, text in told:
+        for key, text in entries:
             first = key if len(key) <= width else ""
             lines += [] if first else [f"  {key}"]  # the help text follows on its own line
             lines.append(f"  {first:<{width}}  {text}".rstrip())

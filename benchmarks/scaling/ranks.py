@@ -76,8 +76,10 @@ def measure(
             _wait(processes, Path(folder), say)
         finally:
             end(processes)
-        told = [pickle.loads((Path(folder) / f"{rank}").read_bytes()) for rank in range(plan.ranks)]
-    return _report(told, settings, plan)
+        measured = [
+            pickle.loads((Path(folder) / f"{rank}").read_bytes()) for rank in range(plan.ranks)
+        ]
+    return _report(measured, settings, plan)
 
 
 def _wait(processes: Sequence[SpawnProcess], folder: Path, say: Callable[[str], None]) -> None:
@@ -211,12 +213,12 @@ def _all_reduce(group: Group, made: Assembly) -> float:
     return (time.perf_counter() - begun) / _ALL_REDUCES
 
 
-def _report(told: Sequence[Json], settings: TrainSettings, plan: RankPlan) -> Json:
+def _report(measured: Sequence[Json], settings: TrainSettings, plan: RankPlan) -> Json:
     """Merges the measurements of all ranks."""
     size = settings.num_envs * settings.num_steps
     found: Json = {}
-    for name in told[0]["rules"]:
-        rows = list(zip(*(rank["rules"][name] for rank in told), strict=True))
+    for name in measured[0]["rules"]:
+        rows = list(zip(*(rank["rules"][name] for rank in measured), strict=True))
         fresh = [[row["fresh"] for row in each] for each in rows]
         took = [max(row["took_s"] for row in each) for each in rows]
         found[name] = {
@@ -230,7 +232,7 @@ def _report(told: Sequence[Json], settings: TrainSettings, plan: RankPlan) -> Js
     return {
         "ranks": plan.ranks,
         "slow": plan.slow,
-        "all_reduce_s": max(rank["all_reduce_s"] for rank in told),
+        "all_reduce_s": max(rank["all_reduce_s"] for rank in measured),
         "rules": found,
     }
 

@@ -39,7 +39,7 @@ def _loss(report: Report) -> str:
         "lost": "goals lost afterwards",
     }
     largest = sorted(lost_by, key=lambda kind: -sums[kind])[:2]
-    told = " and ".join(f"{_points(sums[k])} to {lost_by[k]}" for k in largest if sums[k] > 0.0)
+    causes = " and ".join(f"{_points(sums[k])} to {lost_by[k]}" for k in largest if sums[k] > 0.0)
     worst = max(
         (part for part in parts if part.kind == "tax"), key=lambda part: part.value, default=None
     )
@@ -47,7 +47,7 @@ def _loss(report: Report) -> str:
     if worst is not None and worst.value > 0.0 and "tax" in largest:
         before, after = words.stage(worst.from_ or ""), words.stage(worst.to or "")
         where = f"; the worst handoff is from {before} to {after} ({_points(worst.value)})"
-    return f"{measured}chaining the skills loses {_points(found.loss)}, {told}{where}."
+    return f"{measured}chaining the skills loses {_points(found.loss)}, {causes}{where}."
 
 
 def _cause(report: Report) -> str:

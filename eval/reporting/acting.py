@@ -17,16 +17,16 @@ def who(report: Ran) -> str:
 def facts(report: Report) -> list[str]:
     """Returns the agent's deployment where it differs from the protocol, in short phrases."""
     rules = report.agent_rules or {}
-    told = []
+    phrases = []
     if rules.get("one_policy"):
-        told.append(f"{rules['one_policy']} replaces all steps for an object")
+        phrases.append(f"{rules['one_policy']} replaces all steps for an object")
     if rules.get("without"):
-        told.append(f"plans without {', '.join(rules['without'])}")
+        phrases.append(f"plans without {', '.join(rules['without'])}")
     if rules.get("base_masked"):
-        told.append(f"base masked in {', '.join(rules['base_masked'])}")
+        phrases.append(f"base masked in {', '.join(rules['base_masked'])}")
     if rules.get("nav_stop_within_m") is not None:
-        told.append(f"stops ignored farther than {rules['nav_stop_within_m']:g} m away")
-    return told
+        phrases.append(f"stops ignored farther than {rules['nav_stop_within_m']:g} m away")
+    return phrases
 
 
 def privileged(report: Ran | ComparedAgent) -> str:
@@ -39,10 +39,10 @@ def privileged(report: Ran | ComparedAgent) -> str:
         for skill, policy in report.learned.items()
         if policy.privileged is not UNSET
     }
-    told = [f"{plain(skill)} {names or 'none'}" for skill, names in by.items()]
+    phrases = [f"{plain(skill)} {names or 'none'}" for skill, names in by.items()]
     if not any(by.values()):
-        told = told and ["none"]
-    return f"privileged sensors of learned policies: {'; '.join(told)}" if told else ""
+        phrases = phrases and ["none"]
+    return f"privileged sensors of learned policies: {'; '.join(phrases)}" if phrases else ""
 
 
 def blinded(report: Ran) -> str:

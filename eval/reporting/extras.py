@@ -43,8 +43,8 @@ def lost(report: Report | SkillReport) -> list[str]:
     found = report.lost or []
     if not found:
         return []
-    told = f"lost and not counted: {len(found)} of {report.num_episodes + len(found)} episodes"
-    return [told, *(one_line(f"lost {one.episode}: {one.cause}") for one in found)]
+    heading = f"lost and not counted: {len(found)} of {report.num_episodes + len(found)} episodes"
+    return [heading, *(one_line(f"lost {one.episode}: {one.cause}") for one in found)]
 
 
 def number_lost(report: Report | SkillReport) -> int | UnsetType:

@@ -24,13 +24,13 @@ class LossStep:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Waterfall:
-    """From the product of isolated rates to measured success; `told` is a summary sentence."""
+    """From the product of isolated rates to measured success; `summary` is one sentence."""
 
     axis: bars.Axis
     isolated: float
     measured: float
     steps: list[LossStep]
-    told: str
+    summary: str
 
 
 def waterfall(found: Propagation | None) -> Waterfall | None:
@@ -49,8 +49,8 @@ def waterfall(found: Propagation | None) -> Waterfall | None:
         LossStep(*row, *ends) for row, ends in zip(shown, itertools.pairwise(left), strict=True)
     ]
     axis = bars.around([*left, found.measured])
-    told = _sum(found, found.product_isolated)
-    return Waterfall(axis, found.product_isolated, found.measured, steps, told)
+    text = _sum(found, found.product_isolated)
+    return Waterfall(axis, found.product_isolated, found.measured, steps, text)
 
 
 def _sum(found: Propagation, isolated: float) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from eval.presets import AgentPreset
-from eval.running.stand_ins import check_left_out, stand_in, told
+from eval.running.stand_ins import check_left_out, description, stand_in
 from eval.settings import AllSettings, BankSettings
 from planner.execution.limits import ExecutionRules
 from planner.predicates import PredicateThresholds
@@ -123,7 +123,7 @@ def describe_preset(
     stand_ins, rules = {}, agent.deployed(ExecutionRules())
     if agent.learned == "all":
         stand_ins = {
-            name: told(name, rules)
+            name: description(name, rules)
             for name in agent.acting()
             if name not in learned and (acted is None or name in acted)
         }

@@ -260,8 +260,8 @@ def show(console: Console, title: str, indices: Mapping[str, Mapping[str, Any]])
         size = sum(shard["bytes"] for shard in index["shards"]) / 1e6
         for row, (after, found) in enumerate(index["next"].items()):
             numbers = (sum(found.values()), found["succeeded"], found["failed"])
-            name, said = ("", "") if row else (skill, f"{size:.1f} MB")
-            table.add_row(name, after, *map(str, numbers), said)
+            name, size_text = ("", "") if row else (skill, f"{size:.1f} MB")
+            table.add_row(name, after, *map(str, numbers), size_text)
     console.print(table)
 
 

@@ -208,9 +208,9 @@ def _unsealed(line: bytes) -> dict[str, Any]:
     Raises:
         ValueError: the line is truncated or damaged.
     """
-    head, _, told = line.rpartition(b', "sum": ')
+    head, _, checksum = line.rpartition(b', "sum": ')
     body = head + b"}"
-    if told != b"%d}\n" % zlib.crc32(body):
+    if checksum != b"%d}\n" % zlib.crc32(body):
         raise ValueError("the checksum does not match the line")
     found: dict[str, Any] = json.loads(body)
     return found

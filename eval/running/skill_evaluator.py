@@ -55,8 +55,8 @@ def evaluate_skill(
     out = runs.output_folder(settings.out or f"out/{settings.skill}")
     with Journal(out, console, keep_journal) as journal:
         given, name = settings.skills.given(), f"skills.{settings.skill}"
-        asked = settings.agent or agents.default(settings.skill)
-        settings = dataclasses.replace(settings, agent=given.get(settings.skill, asked))
+        agent = settings.agent or agents.default(settings.skill)
+        settings = dataclasses.replace(settings, agent=given.get(settings.skill, agent))
         with renamed(name, name if settings.skill in given else "agent"):
             policy = agents.make_for_skill(settings.agent, settings.skill)
         blinding.check(policy, blinding.parse(settings.blind))

@@ -62,7 +62,7 @@ def check_left_out(rules: ExecutionRules) -> None:
             )
 
 
-def told(name: str, rules: ExecutionRules) -> str:
+def description(name: str, rules: ExecutionRules) -> str:
     """Returns the description of a stand-in for a report."""
     if name == rules.one_skill:
         return "scripted skills of the plan"

@@ -122,12 +122,12 @@ class Blame:
                 cause.recovered = last[cause.stage].succeeded
             elif cause.reason == LOST:
                 needed = [s.preconditions.get(cause.predicate) for s in self._trace.stages]
-                asked = [
+                later = [
                     m
                     for s, m in zip(self._trace.stages, needed, strict=True)
                     if m is not None and s.before.step >= cause.step
                 ]
-                cause.recovered = bool(asked) and asked[-1].holds
+                cause.recovered = bool(later) and later[-1].holds
 
     def _mark_harmless(self, positions: Mapping[str, np.ndarray]) -> None:
         """Marks displaced objects as recovered unless the failure is about or beside them."""

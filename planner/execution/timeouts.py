@@ -25,5 +25,5 @@ def ran_out(step: PlanStep, stage: Stage, replans: bool) -> bool:
         return stage.ended_by == TIMEOUT
     if not stage.reached:
         return not step.purpose[0].startswith(_ALWAYS_END)
-    asked = _ASKED.get(stage.ended_by, ())
-    return any(name in stage.results and not stage.results[name].holds for name in asked)
+    conditions = _ASKED.get(stage.ended_by, ())
+    return any(name in stage.results and not stage.results[name].holds for name in conditions)

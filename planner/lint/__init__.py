@@ -40,5 +40,5 @@ def describe(definition: Definition, findings: list[Finding]) -> str:
     errors = sum(finding.level == "error" for finding in findings)
     warnings = len(findings) - errors
     counts = [(errors, "error"), (warnings, "warning")]
-    said = [f"{count} {word}{'s' if count > 1 else ''}" for count, word in counts if count]
-    return "\n".join([title + ", ".join(said), *(finding.text() for finding in findings)])
+    totals = [f"{count} {word}{'s' if count > 1 else ''}" for count, word in counts if count]
+    return "\n".join([title + ", ".join(totals), *(finding.text() for finding in findings)])

@@ -38,11 +38,11 @@ def _coverage(played: Replay) -> Iterator[Finding]:
             f"the last stage lacks {_listed(lacking)} of the goal",
             "add it to the last stage, or add a stage that is the whole goal",
         )
-    asked = {atom for atoms in definition.stages.values() for atom in atoms}
+    staged = {atom for atoms in definition.stages.values() for atom in atoms}
     wanted = {atom[1] for atom in definition.goal if atom[0] == "object_at"}
     for step in played.steps:
         held = step.added("holding")
-        if held and held[1] in wanted and held not in asked:
+        if held and held[1] in wanted and held not in staged:
             yield Finding(
                 "missing-stage",
                 "warning",

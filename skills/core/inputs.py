@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from skills import registry
-from skills.core import cameras as asked
+from skills.core import cameras as camera_sizes
 from skills.core.choices import CHOICES
 from skills.core.sensors import EXPLORED, FETCH, FRONTIER, FULL, LASER, TEACHER, Sensor, known
 from skills.core.skill import Skill
@@ -39,7 +39,7 @@ class PolicyInputs:
         choice: str | tuple[str, ...] | None = None,
         depth: Sequence[int] | int | None = None,
         height_map: bool = False,
-        cameras: asked.Cameras | None = None,
+        cameras: camera_sizes.Cameras | None = None,
     ) -> "PolicyInputs":
         """Resolves the inputs that a user chose.
 
@@ -56,13 +56,13 @@ class PolicyInputs:
                 nearest), is named twice or missing, a size is out of range, `depth` and `cameras`
                 are both given, or `height_map` is set without head depth.
         """
-        pictures = {} if cameras is None else asked.parse(cameras)
+        pictures = {} if cameras is None else camera_sizes.parse(cameras)
         if depth is not None:
             if pictures:
                 raise UserError(
                     f"depth: contradicts cameras; leave depth out, and add {HEAD_DEPTH} to cameras"
                 )
-            pictures[HEAD_DEPTH] = asked.sides(depth, "depth")
+            pictures[HEAD_DEPTH] = camera_sizes.sides(depth, "depth")
         names = _chosen(registry.get(skill).definition, choice, bool(pictures))
         size = pictures.pop(HEAD_DEPTH, None)
         if height_map and size is None:

@@ -233,10 +233,10 @@ def was_stopped(out: Path) -> bool:
 
 def _line(row: Json) -> str:
     """Returns the line of progress of a part."""
-    told = f"{row['steps']:,} frames: distance {row['learner']['distance']:.3f}"
+    text = f"{row['steps']:,} frames: distance {row['learner']['distance']:.3f}"
     if "round" in row:
         ended = ", ".join(f"{name} {count}" for name, count in row["round"]["ended"].items())
-        told += f"; round {row['round']['number']}: {ended}"
+        text += f"; round {row['round']['number']}: {ended}"
     if "validation" in row:
-        told += f"; validation success {100 * row['validation']['success']:.1f}%"
-    return told
+        text += f"; validation success {100 * row['validation']['success']:.1f}%"
+    return text

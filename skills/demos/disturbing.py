@@ -26,22 +26,22 @@ class Disturbed:
         self._left, self._lapse = 0, ""
         self._push = np.zeros(act.SIZE)
 
-    def __call__(self, told: np.ndarray) -> np.ndarray:
-        """Returns the disturbed action (11,) for the expert's action `told` (11,)."""
+    def __call__(self, expert: np.ndarray) -> np.ndarray:
+        """Returns the disturbed action (11,) for the expert's action (11,)."""
         rng = self._rng
         if self._left == 0:
             self._left = int(rng.integers(*SEGMENT_STEPS))
             self._lapse = str(rng.choice(LAPSES)) if rng.random() < self._lapses else ""
             self._push = rng.uniform(-1.0, 1.0, act.SIZE)
         self._left -= 1
-        action = told + rng.normal(0.0, self._noise, act.SIZE)
+        action = expert + rng.normal(0.0, self._noise, act.SIZE)
         if self._lapse == "random":
             action = rng.uniform(-1.0, 1.0, act.SIZE)
         elif self._lapse == "push":
-            action = told + self._push
+            action = expert + self._push
         elif self._lapse == "still":
             action = np.zeros(act.SIZE)
-        action[act.GRIP], action[act.STOP] = told[act.GRIP], told[act.STOP]
+        action[act.GRIP], action[act.STOP] = expert[act.GRIP], expert[act.STOP]
         return np.clip(action, -1.0, 1.0)
 
 
@@ -61,16 +61,16 @@ class Hesitant:
         self._now: dict[int, float] = {}
         self._left: dict[int, int] = {}
 
-    def __call__(self, action: np.ndarray, told: np.ndarray) -> np.ndarray:
+    def __call__(self, action: np.ndarray, expert: np.ndarray) -> np.ndarray:
         """Returns `action` (11,) with the previous value of each switch that is being delayed.
 
         Args:
             action: (11,) action with the switches of the expert
-            told: (11,) action of the expert
+            expert: (11,) action of the expert
         """
         action = action.copy()
         for part in (act.GRIP, act.STOP):
-            wanted = 1.0 if told[part] > 0.0 else -1.0
+            wanted = 1.0 if expert[part] > 0.0 else -1.0
             now = self._now.setdefault(part, -1.0 if part == act.STOP else wanted)
             if wanted == now:
                 self._left.pop(part, None)

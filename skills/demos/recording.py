@@ -107,8 +107,8 @@ class Recorder:
     """Environments of one skill, each with its own demonstrator."""
 
     def __init__(self, factory: RecorderFactory) -> None:
-        asked, homes = factory.options, factory.homes
-        options = dataclasses.replace(asked, inputs=asked.inputs.complete())
+        given, homes = factory.options, factory.homes
+        options = dataclasses.replace(given, inputs=given.inputs.complete())
         self.inputs, self.homes = options.inputs, homes
         self._batch = SkillBatch(options, options.simulator(homes))
         self._source = options.source()
@@ -130,8 +130,8 @@ class Recorder:
         busy = [seat for seat in self._seats if self._begin(seat, todo, job, student)]
         while busy:
             envs = [seat.home for seat in busy]
-            told = [seat.ask() for seat in busy]
-            done = np.stack(told)
+            labels = [seat.ask() for seat in busy]
+            done = np.stack(labels)
             if student is not None:
                 shown = [seat.shown for seat in busy]
                 led = np.array([seat.led for seat in busy])
@@ -140,7 +140,7 @@ class Recorder:
                 done = np.clip(done, -1.0, 1.0)
             for row, seat in enumerate(busy):
                 if not seat.led:
-                    done[row] = seat.hesitant(seat.disturbed(told[row]), told[row])
+                    done[row] = seat.hesitant(seat.disturbed(labels[row]), labels[row])
             step = self._batch.step(envs, done)
             for row, seat in enumerate(busy):
                 seat.keep(step, row)

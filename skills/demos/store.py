@@ -141,10 +141,10 @@ class DemosWriter:
         )
         if self._homes is not None:
             self._states.finish({"version": tpsrl.__version__, **self._homes})
-        told = {"format": FORMAT, **dataclasses.asdict(note)}
+        record = {"format": FORMAT, **dataclasses.asdict(note)}
         if not note.cameras:
-            del told["cameras"]  # the same note as before `cameras` was introduced
-        files.write_json(self.folder / NOTE, told)
+            del record["cameras"]  # the same note as before `cameras` was introduced
+        files.write_json(self.folder / NOTE, record)
         return note
 
 

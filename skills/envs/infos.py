@@ -42,7 +42,7 @@ def _told(
     terms: Told,
     conditions: Conditions,
 ) -> Told:
-    told = {
+    info = {
         "start": np.array(starts, dtype=np.int64),
         "success": success,
         "failure": failure,
@@ -53,7 +53,7 @@ def _told(
         },
     }
     ways = batch.ways(env_ids, success)
-    return told if ways is None else told | {"path": ways}
+    return info if ways is None else info | {"path": ways}
 
 
 def merged(count: int, parts: Sequence[tuple[Sequence[int], Told]]) -> Told:
@@ -68,7 +68,7 @@ def merged(count: int, parts: Sequence[tuple[Sequence[int], Told]]) -> Told:
         return first
     whole: Told = {}
     for name, value in first.items():
-        rows = [(homes, told[name]) for homes, told in parts]
+        rows = [(homes, info[name]) for homes, info in parts]
         if isinstance(value, dict):
             whole[name] = merged(count, rows)
             continue
@@ -78,23 +78,23 @@ def merged(count: int, parts: Sequence[tuple[Sequence[int], Told]]) -> Told:
     return whole
 
 
-def row_of(told: Told, row: int) -> dict[str, Any]:
+def row_of(info: Told, row: int) -> dict[str, Any]:
     """Returns the info of the home at `row`, as Python numbers."""
     return {
         name: row_of(value, row) if isinstance(value, dict) else value[row].item()
-        for name, value in told.items()
+        for name, value in info.items()
     }
 
 
-def with_masks(told: Told, here: np.ndarray) -> dict[str, Any]:
+def with_masks(info: Told, here: np.ndarray) -> dict[str, Any]:
     """Adds to each entry the mask "_name" that gymnasium's vector environments have.
 
     Args:
-        told: infos
+        info: infos
         here: (n,) bool, homes that the entries are valid for
     """
     infos: dict[str, Any] = {}
-    for name, value in told.items():
+    for name, value in info.items():
         infos[name] = with_masks(value, here) if isinstance(value, dict) else value
         infos[f"_{name}"] = here
     return infos

@@ -188,8 +188,8 @@ class MapSensors:
     @property
     def asks_engine(self) -> bool:
         """Whether a sensor needs the readings that `measure` gets from the engine."""
-        asked = self._sees_laser, self._feels, self._sees_motion, self._sees_neighbours
-        return any(asked)
+        needs = self._sees_laser, self._feels, self._sees_motion, self._sees_neighbours
+        return any(needs)
 
     def measure(
         self, readings: Readings, simulator: Simulator, env_ids: Sequence[int], state: TaskState

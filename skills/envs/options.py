@@ -238,13 +238,13 @@ class EnvOptions:
         return self.source().slots(self.engine) if is_mixture(self.starts) else None
 
 
-def few_objects(skill: str, asked: int | None) -> int:
-    """Returns the number of objects for training: `asked`, or the skill's own, at most 12.
+def few_objects(skill: str, wanted: int | None) -> int:
+    """Returns the number of objects for training: `wanted`, or the skill's own, at most 12.
 
     Homes with fewer objects simulate faster.
     """
     own = registry.get(skill).start_states().num_objects
-    return min(own, _FEW_OBJECTS) if asked is None else asked
+    return min(own, _FEW_OBJECTS) if wanted is None else wanted
 
 
 def check_whole(name: str, value: Any, least: int | None = None, most: int | None = None) -> int:

@@ -175,14 +175,14 @@ class PathMeter:
     def metrics(self, homes: Sequence[int], success: np.ndarray) -> dict[str, np.ndarray]:
         """Returns the metrics of m homes for reports, (m,) by name, as if episodes ended now."""
         path = self.path(homes)
-        told = {
+        record = {
             "distance_left_m": path.left,
             "driven_m": path.driven,
             "shortest_m": path.shortest,
             "spl": spl(success, path.shortest, path.driven),
             "soft_spl": soft_spl(path.left, path.shortest, path.driven),
         }
-        return {name: np.asarray(values) for name, values in told.items()}
+        return {name: np.asarray(values) for name, values in record.items()}
 
     def to_arrays(self, home: int) -> dict[str, np.ndarray]:
         """Returns the progress of a home as numpy copies by name, for snapshots."""

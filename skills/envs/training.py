@@ -285,35 +285,35 @@ class TrainingVecEnv:
             for key, values in arrays.items():
                 part, _, name = key.partition("/")
                 groups[part][name] = values
-            told = records.decode(note, _HomeNote, "snapshot")
-            episode = Episode.from_json(told.episode)
-            home = Snapshot(told.engine, episode, groups["home"])
+            record = records.decode(note, _HomeNote, "snapshot")
+            episode = Episode.from_json(record.episode)
+            home = Snapshot(record.engine, episode, groups["home"])
             rng = np.random.default_rng()
-            rng.bit_generator.state = told.rng
+            rng.bit_generator.state = record.rng
             self._batch.simulator.restore(env_id, home)
             self._check_task(env_id, groups["task"], len(episode.objects))
             self._batch.restore(env_id, SkillSnapshot(home, groups["task"], groups["path"]))
         except UserError as error:
-            said = str(error)
-            raise UserError(said if said.startswith("snapshot:") else f"snapshot: {said}") from None
+            text = str(error)
+            raise UserError(text if text.startswith("snapshot:") else f"snapshot: {text}") from None
         except _DAMAGE as error:
             raise UserError(f"snapshot: not a snapshot of a skill's home ({error!r})") from None
-        self._rngs[env_id], self._failed[env_id] = rng, dict(told.failed)
-        self._start[env_id], self._reward[env_id] = told.start, told.reward
-        for name in told.terms.keys() | self._terms.keys():
+        self._rngs[env_id], self._failed[env_id] = rng, dict(record.failed)
+        self._start[env_id], self._reward[env_id] = record.start, record.reward
+        for name in record.terms.keys() | self._terms.keys():
             total = self._terms.setdefault(name, np.zeros(self.num_envs))
-            total[env_id] = told.terms.get(name, 0.0)
+            total[env_id] = record.terms.get(name, 0.0)
 
     def _begin_anew(self, env_id: int, note: Json) -> None:
         """Starts the next episode of a home whose engine has no exact snapshots."""
         try:
-            told = records.decode(note, _AnewNote, "snapshot")
-            self._rngs[env_id].bit_generator.state = told.rng
+            record = records.decode(note, _AnewNote, "snapshot")
+            self._rngs[env_id].bit_generator.state = record.rng
         except _DAMAGE as error:
             raise UserError(f"snapshot: not a snapshot of a skill's home ({error!r})") from None
-        self._failed[env_id] = dict(told.failed)
+        self._failed[env_id] = dict(record.failed)
         if self._order:
-            self._start[env_id] = told.start
+            self._start[env_id] = record.start
         self.reset([env_id])
 
     def _check_task(self, env_id: int, arrays: Mapping[str, np.ndarray], num_objects: int) -> None:

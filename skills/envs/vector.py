@@ -112,8 +112,8 @@ class SkillVectorEnv(Copied, VectorEnv[Observation, np.ndarray, np.ndarray]):
         env_ids = np.flatnonzero(chosen).tolist()
         if not env_ids:
             return self._fitted(self.batch.observe(range(self.num_envs))), {}
-        fresh, told = self._restart(env_ids, options)
-        infos = with_masks(merged(self.num_envs, [(env_ids, told)]), chosen)
+        fresh, info = self._restart(env_ids, options)
+        infos = with_masks(merged(self.num_envs, [(env_ids, info)]), chosen)
         if len(env_ids) == self.num_envs:
             return fresh, infos
         shown = self._blank()
@@ -142,19 +142,19 @@ class SkillVectorEnv(Copied, VectorEnv[Observation, np.ndarray, np.ndarray]):
             outcome = done.outcome
             reward[going] = outcome.reward
             terminated[going], truncated[going] = outcome.terminated, outcome.truncated
-            told = stepped(self.batch, going, self._starts[going].tolist(), done)
-            parts.append((going, self._fitted(done.observation), told))
+            info = stepped(self.batch, going, self._starts[going].tolist(), done)
+            parts.append((going, self._fitted(done.observation), info))
         if fresh:
             parts.append((fresh, *self._restart(fresh, {})))
         self._over = terminated | truncated
         final: dict[str, Any] = {}
         if self.autoreset_mode is AutoresetMode.SAME_STEP and self._over.any():
-            ((_, shown, told),) = parts
-            final = self._final(shown, told)
+            ((_, shown, info),) = parts
+            final = self._final(shown, info)
             ended = np.flatnonzero(self._over).tolist()
             parts.append((ended, *self._restart(ended, {})))
-        told = merged(self.num_envs, [(env_ids, told) for env_ids, _, told in parts])
-        infos = with_masks(told, np.ones(self.num_envs, dtype=bool)) | final
+        info = merged(self.num_envs, [(env_ids, info) for env_ids, _, info in parts])
+        infos = with_masks(info, np.ones(self.num_envs, dtype=bool)) | final
         return self._whole(parts), reward, terminated, truncated, infos
 
     def snapshot(self, env_id: int) -> SkillSnapshot:
@@ -238,13 +238,13 @@ class SkillVectorEnv(Copied, VectorEnv[Observation, np.ndarray, np.ndarray]):
         self._starts[env_ids] = [index for index, _ in drawn]
         return shown, begun(self.batch, env_ids, self._starts[env_ids].tolist())
 
-    def _final(self, shown: Observation, told: Told) -> dict[str, Any]:
+    def _final(self, shown: Observation, info: Told) -> dict[str, Any]:
         """Returns "final_obs" and "final_info" of ended episodes, from those of all homes."""
         seen = np.full(self.num_envs, None, dtype=object)
         for env in np.flatnonzero(self._over):
             seen[env] = {name: values[env].copy() for name, values in shown.items()}
         over = self._over.copy()
-        return with_masks({"final_info": told}, over) | {"final_obs": seen, "_final_obs": over}
+        return with_masks({"final_info": info}, over) | {"final_obs": seen, "_final_obs": over}
 
     def _whole(self, parts: Sequence[tuple[list[int], Observation, Told]]) -> Observation:
         """Merges observations of subsets of homes; later parts overwrite earlier ones."""

@@ -90,8 +90,8 @@ class Card:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the fields as JSON types; empty `cameras` are omitted, as in older files."""
-        told = dataclasses.asdict(self)
-        return told if self.cameras else {k: v for k, v in told.items() if k != "cameras"}
+        record = dataclasses.asdict(self)
+        return record if self.cameras else {k: v for k, v in record.items() if k != "cameras"}
 
     @staticmethod
     def from_json(found: Any, where: str = "card") -> "Card":

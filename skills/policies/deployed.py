@@ -85,15 +85,15 @@ def read(checkpoint: Checkpoint, spec: EnvSpec) -> Deployment:
             raise checkpoint.refused(f"has an unknown image, {name}")
     cameras = tuple((name, note.cameras[name]) for name in PICTURES if name in note.cameras)
     inputs = PolicyInputs(note.skill, note.sensors, note.depth, note.height_map, cameras)
-    for what, told, seen in (
+    for what, noted, seen in (
         ("state", inputs.size, spec.observations["state"][0]),
         ("depth", inputs.depth, spec.observations.get("depth")),
         ("height_map", inputs.height_map, MAP in spec.observations),
         ("cameras", *(_others(names) for names in (inputs.shapes(), spec.observations))),
         ("action", act.SIZE, spec.action_size),
     ):
-        if told != seen:
-            raise checkpoint.refused(f"is inconsistent: {what} is {told}, in its network {seen}")
+        if noted != seen:
+            raise checkpoint.refused(f"is inconsistent: {what} is {noted}, in its network {seen}")
     return Deployment(inputs, note.delay, note.sample)
 
 

@@ -29,7 +29,7 @@ from skills.core.sensors import Readings
 from skills.policies.perception import Perceiving, Perception
 from tpsrl import config
 from tpsrl.errors import UserError, renamed, unknown
-from tpsrl.runtime.user_modules import import_named, told
+from tpsrl.runtime.user_modules import error_text, import_named
 from tpsrl.world import action as act
 from tpsrl.world.episode import Episode
 from tpsrl.world.state import WorldState
@@ -103,13 +103,13 @@ class OwnPolicy(Perceiving):
         try:
             return self._class()
         except Exception as error:
-            raise self._refused(f"cannot be created ({told(error)})") from error
+            raise self._refused(f"cannot be created ({error_text(error)})") from error
 
     def _call(self, method: str, *arguments: Any) -> Any:
         try:
             return getattr(self._policy, method)(*arguments)
         except Exception as error:
-            raise self._refused(f"{method} failed ({told(error)})") from error
+            raise self._refused(f"{method} failed ({error_text(error)})") from error
 
     def _refused(self, why: str) -> UserError:
         return UserError(f"{self._field}: {self._path}: {why}")
@@ -152,10 +152,10 @@ def _load(path: str, field: str) -> type:
 
 def _inputs(found: type, skill: str, field: str) -> PolicyInputs:
     """Returns the inputs that a class declares; by default those of a training."""
-    asked = getattr(found, "sensors", None)
+    declared = getattr(found, "sensors", None)
     cameras = getattr(found, "cameras", None)
     with renamed("sensors", f"{field}: sensors"), renamed("cameras", f"{field}: cameras"):
-        return PolicyInputs.of(skill, asked, _depth(found, field), cameras=cameras)
+        return PolicyInputs.of(skill, declared, _depth(found, field), cameras=cameras)
 
 
 def _depth(found: type, field: str) -> tuple[int, int] | None:

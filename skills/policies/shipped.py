@@ -195,10 +195,10 @@ def check(path: Path, skill: str, name: str = "", field: str = "checkpoint") -> 
         if not halving.is_half(found.tensors):
             raise UserError(f"{field}: {called}: its weights are not in half precision")
         card = _card(found)
-        told = (card.skill, card.sensors, card.depth, card.delay, card.sample)
+        stated = (card.skill, card.sensors, card.depth, card.delay, card.sample)
         shown = tuple(card.cameras.items())
         seen = (skill, inputs.sensors, inputs.depth, network.delay, network.sample)
-        if (*told, shown) != (*seen, inputs.cameras):
+        if (*stated, shown) != (*seen, inputs.cameras):
             raise UserError(f"{field}: {called}: its card describes another policy")
         return card
     except UserError as error:

@@ -316,8 +316,8 @@ class Bank(Sequence[Start]):
             valid = " or ".join(map(str, CAPACITIES))
             raise _wrong(self.folder, f"{INDEX}: slots: must be {valid}, got {index.slots}")
         if index.num_objects > index.slots:
-            told = f"must be at most {index.slots}, got {index.num_objects}"
-            raise _wrong(self.folder, f"{INDEX}: num_objects: {told}")
+            problem = f"must be at most {index.slots}, got {index.num_objects}"
+            raise _wrong(self.folder, f"{INDEX}: num_objects: {problem}")
         if len(index.shards) != -(-index.states // index.shard_states):
             raise _wrong(
                 self.folder,
@@ -352,14 +352,14 @@ class Bank(Sequence[Start]):
         return state.next_skill == self.skill and self.only in ("all", outcome)
 
     def _refuse(self, found: Mapping[str, Mapping[str, int]]) -> None:
-        said = ", ".join(f"{sum(n.values())} before {skill}" for skill, n in found.items())
+        text = ", ".join(f"{sum(n.values())} before {skill}" for skill, n in found.items())
         if self.skill in found:
             [(outcome, count)] = [(k, n) for k, n in found[self.skill].items() if n]
             raise _wrong(
                 self.folder,
                 f"no {self.only} states before '{self.skill}'; all {count} {outcome}",
             )
-        raise _wrong(self.folder, f"no states before '{self.skill}'; it has {said or 'none'}")
+        raise _wrong(self.folder, f"no states before '{self.skill}'; it has {text or 'none'}")
 
     def _shard(self, name: str) -> Shard:
         """Returns the open file of a name, and closes the least recently used beyond `_OPEN`."""
@@ -411,13 +411,13 @@ def _index(folder: Path) -> _Index:
     beside = _skills(folder.parent)
     if beside:
         raise unknown(f"starts: bank:{folder}: exit states of a skill", folder.name, beside)
-    said = f"not a complete bank (no {INDEX})" if folder.is_dir() else "no such folder"
-    raise _wrong(folder, f"{said}")
+    problem = f"not a complete bank (no {INDEX})" if folder.is_dir() else "no such folder"
+    raise _wrong(folder, f"{problem}")
 
 
-def _wrong(folder: Path, said: str) -> UserError:
+def _wrong(folder: Path, problem: str) -> UserError:
     """Creates an error about a bank, prefixed with the setting that names the bank."""
-    return UserError(f"starts: bank:{folder}: {said}")
+    return UserError(f"starts: bank:{folder}: {problem}")
 
 
 def _text(folder: Path, name: str) -> str:

@@ -187,8 +187,8 @@ class StartSource:
         return None
 
     def _own_objects(self) -> int:
-        own, asked = self._states.num_objects, self._where[2]
-        return own if own == 0 or asked is None else asked
+        own, wanted = self._states.num_objects, self._where[2]
+        return own if own == 0 or wanted is None else wanted
 
     def slots(self, engine: str) -> int | None:
         """Returns the number of slots of the banks' homes, None without banks.

@@ -43,8 +43,8 @@ def told_where(start: Start) -> Iterator[None]:
     except UserError as error:
         if not start.where:
             raise
-        said = str(error).removeprefix("snapshot: ")
-        raise UserError(f"starts: {start.where}: {said}") from None
+        message = str(error).removeprefix("snapshot: ")
+        raise UserError(f"starts: {start.where}: {message}") from None
 
 
 def check_goal(start: Start) -> None:

@@ -1,4 +1,4 @@
-"""Starts within recorded runs, and which of all starts are practised."""
+"""Start states taken from recorded runs, and the practice weights of start states."""
 
 import dataclasses
 import json
@@ -26,14 +26,14 @@ FEW = ["num_episodes=2", "num_objects=12", "processes=1", "camera=false", "distu
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two runs of the scripted Pick, with five states of each."""
+    """Folder of two runs of the scripted Pick, with five recorded states each."""
     out = tmp_path_factory.mktemp("runs") / "pick"
     words = ["demos", "pick", *FEW, "agent=scripted", "num=2", "states=5", f"out={out}"]
     assert cli.main(words) == 0
     return out
 
 
-def test_a_start_along_the_way_is_the_state_of_the_run(runs: Path) -> None:
+def test_a_start_along_a_run_has_the_recorded_observation(runs: Path) -> None:
     source = StartSource("pick", f"along:{runs}", num_objects=12)
     assert source.groups == 10
     options = EnvOptions.of("pick", starts=f"along:{runs}", num_objects=12)
@@ -42,7 +42,8 @@ def test_a_start_along_the_way_is_the_state_of_the_run(runs: Path) -> None:
     shown = [recording.demonstration for recording in store.read(runs)]
     lines = (runs / "along" / "states.jsonl").read_text().splitlines()
     columns, held = options.inputs.layout(), 0
-    begins = np.r_[columns[sensors.TRAIL], columns[sensors.ELAPSED]]  # with the start
+    # These sensors restart with the episode.
+    begins = np.r_[columns[sensors.TRAIL], columns[sensors.ELAPSED]]
     for row, line in enumerate(map(json.loads, lines)):
         step = int(line["stage"].removeprefix("step "))
         state = batch.reset([0], [source[row]])["state"][0]
@@ -58,7 +59,7 @@ def test_a_start_along_the_way_is_the_state_of_the_run(runs: Path) -> None:
     assert 0 < held < 10  # before the grasp and after it
 
 
-def test_what_was_remembered_goes_on(runs: Path) -> None:
+def test_the_memory_of_the_task_is_restored_with_the_start(runs: Path) -> None:
     source = StartSource("pick", f"along:{runs}", num_objects=12)
     options = EnvOptions.of("pick", sensors="habitat", starts=f"along:{runs}", num_objects=12)
     batch = SkillBatch(options, options.simulator(1))
@@ -67,7 +68,7 @@ def test_what_was_remembered_goes_on(runs: Path) -> None:
         batch.reset([0], [start])
         memory = batch.task_state([0]).memory
         begun = start.episode.objects[start.goal.object].pos
-        # Where the object stood at first, wherever it is by now.
+        # The memory has the first position of the object, not the current one.
         np.testing.assert_allclose(memory.initial_position[0], begun, atol=0.01)  # type: ignore[attr-defined]
         assert memory.picked[0] == (batch.world(0).held[0] == start.goal.object)  # type: ignore[attr-defined]
 
@@ -94,7 +95,7 @@ def test_a_memory_of_another_skill_is_refused(runs: Path) -> None:
         (["start_states=along:RUNS"], "no states before 'place'"),
     ],
 )
-def test_what_is_no_record_of_runs_is_refused(
+def test_an_invalid_source_along_runs_is_refused(
     words: list[str], message: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = [word.replace("RUNS", str(runs)) for word in words]
@@ -103,7 +104,7 @@ def test_what_is_no_record_of_runs_is_refused(
     assert not (tmp_path / "out").exists()
 
 
-def test_states_cannot_be_kept_with_a_dataset_of_lerobot(
+def test_states_cannot_be_recorded_with_format_lerobot(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["demos", "pick", "states=3", "format=lerobot", f"out={tmp_path / 'x'}"]
@@ -111,7 +112,7 @@ def test_states_cannot_be_kept_with_a_dataset_of_lerobot(
     assert "states: 3, but format=lerobot stores none; nearest: 0" in capsys.readouterr().err
 
 
-# -- which starts are practised ------------------------------------------------------------------
+# -- practice weights -----------------------------------------------------------------------------
 
 
 def test_starts_are_drawn_by_the_weights_of_their_groups(runs: Path) -> None:
@@ -124,11 +125,11 @@ def test_starts_are_drawn_by_the_weights_of_their_groups(runs: Path) -> None:
     groups = [source.group(source.draw(rng)[0]) for _ in range(200)]
     counts = np.bincount(groups, minlength=12)
     assert set(np.flatnonzero(counts)) == {1, 5, 11}
-    assert 70 < counts[1] < 130  # the part's share stays
+    assert 70 < counts[1] < 130  # the share of the part is unchanged
     assert 0.6 < counts[5] / (counts[5] + counts[11]) < 0.9
 
 
-def test_without_weights_starts_are_drawn_as_ever(runs: Path) -> None:
+def test_with_equal_weights_all_starts_are_drawn(runs: Path) -> None:
     drawn = []
     for weighed in (False, True):
         source = StartSource("pick", f"along:{runs}", num_objects=12)
@@ -143,7 +144,7 @@ def stats(group: int, success: bool) -> EpisodeStats:
     return EpisodeStats(0, group, 5, 0.0, success, "end", start_group=group)
 
 
-def test_what_succeeds_half_of_the_time_is_practised_most() -> None:
+def test_starts_with_success_rate_one_half_are_practised_most() -> None:
     practice = Practice([("own", 4)], 0.02)
     np.testing.assert_allclose(practice.weights, 0.27)
     for _ in range(40):
@@ -162,7 +163,7 @@ def test_old_successes_are_forgotten() -> None:
     assert practice.mastered < 0.05
 
 
-def test_success_rates_are_known_for_each_part_of_the_starts(runs: Path) -> None:
+def test_success_rates_are_reported_for_each_part_of_the_starts(runs: Path) -> None:
     starts = f"own:0.5,rearranged:0.2,along:{runs}:0.3"
     parts = StartSource("pick", starts, num_objects=12, num_episodes=2).parts
     assert parts == (("own", 2), ("rearranged", 2), (f"along:{runs}:all", 10))
@@ -172,7 +173,7 @@ def test_success_rates_are_known_for_each_part_of_the_starts(runs: Path) -> None
     assert practice.by_part() == pytest.approx({"own": 1.0, parts[2][0]: 0.5}, abs=0.05)
 
 
-def test_workers_are_told_the_weights() -> None:
+def test_workers_draw_starts_by_the_weights() -> None:
     factory = TrainingVecEnvFactory(EnvOptions.of("pick", num_objects=12, num_episodes=3))
     pool = WorkerEnvPool(factory, 2, 2)
     try:
@@ -185,7 +186,7 @@ def test_workers_are_told_the_weights() -> None:
         pool.close()
 
 
-def test_practice_goes_on_where_it_was_saved(tmp_path: Path) -> None:
+def test_practice_resumes_from_a_checkpoint(tmp_path: Path) -> None:
     factory = TrainingVecEnvFactory(
         EnvOptions.of("pick", num_objects=12, num_episodes=3, horizon=6), desynchronise=True
     )

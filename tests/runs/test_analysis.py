@@ -1,4 +1,4 @@
-"""An evaluation with its handoff analysis, from the command's settings to the report's files."""
+"""An evaluation with handoff analysis, from the settings of the command to the report's files."""
 
 import dataclasses
 import json
@@ -55,7 +55,7 @@ class Episodes:
 
 @dataclasses.dataclass(frozen=True)
 class Studies:
-    """Studies them."""
+    """Builds handoff studies in the home with planted faults."""
 
     settings: EvalSettings
     players: Players
@@ -69,7 +69,7 @@ class Studies:
 @pytest.fixture
 def dataset(tmp_path: Path) -> Path:
     path = tmp_path / "planted.jsonl.gz"
-    save_episodes(path, list(planted.episodes(COUNT + 2)))  # two are inside of walls
+    save_episodes(path, list(planted.episodes(COUNT + 2)))  # two are invalid, inside walls
     return path
 
 
@@ -83,9 +83,7 @@ def run(given: EvalSettings) -> Report:
     return evaluate(given, Console(quiet=True), Episodes, studies=Studies)
 
 
-def test_a_report_says_where_the_chain_breaks_and_what_would_mend_it(
-    dataset: Path, tmp_path: Path
-) -> None:
+def test_a_report_has_handoff_taxes_repairs_and_findings(dataset: Path, tmp_path: Path) -> None:
     report = run(settings(dataset, tmp_path / "out", "analysis_steps=1000000"))
     found = report.propagation
     assert report.analysis.episodes == found.episodes == COUNT
@@ -116,7 +114,7 @@ def test_the_analysis_is_the_same_for_any_number_of_processes(
     assert one == two
 
 
-def test_an_analysis_that_was_stopped_goes_on_with_the_studies_that_are_left(
+def test_a_stopped_analysis_resumes_with_the_remaining_studies(
     dataset: Path, tmp_path: Path
 ) -> None:
     whole = run(settings(dataset, tmp_path / "whole", "num_episodes=6"))
@@ -148,7 +146,7 @@ def test_an_analysis_that_was_stopped_goes_on_with_the_studies_that_are_left(
 
 
 @pytest.mark.parametrize("word", ["analysis_episodes=0", "replan=true"])
-def test_without_an_analysis_the_report_says_that_there_is_none(
+def test_a_report_without_an_analysis_has_no_findings(
     word: str, dataset: Path, tmp_path: Path
 ) -> None:
     report = run(settings(dataset, tmp_path / "out", "num_episodes=4", word))
@@ -157,7 +155,7 @@ def test_without_an_analysis_the_report_says_that_there_is_none(
     assert report.flow.nodes
 
 
-def test_one_episode_is_run_again_by_its_id(dataset: Path, tmp_path: Path) -> None:
+def test_an_episode_is_reproduced_by_its_id(dataset: Path, tmp_path: Path) -> None:
     run(settings(dataset, tmp_path / "all", "analysis_episodes=0"))
     records = [json.loads(line) for line in (tmp_path / "all/episodes.jsonl").open()]
     wanted = next(record for record in records if not record["success"])
@@ -167,7 +165,7 @@ def test_one_episode_is_run_again_by_its_id(dataset: Path, tmp_path: Path) -> No
     assert record == wanted
 
 
-def test_an_episode_that_is_not_there_is_refused(dataset: Path, tmp_path: Path) -> None:
+def test_an_unknown_episode_is_refused(dataset: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"episode: .*did you mean 'planted/0/1'"):
         run(settings(dataset, tmp_path / "out", "episode=planted/0/1x"))
     scenario = load_scenario("tidy_house")
@@ -176,14 +174,14 @@ def test_an_episode_that_is_not_there_is_refused(dataset: Path, tmp_path: Path) 
             obtain(scenario, "val", 0, None, None, 1, wrong)
 
 
-def test_a_generated_episode_by_its_number_is_that_of_the_dataset() -> None:
+def test_a_generated_episode_can_be_chosen_by_id_or_number() -> None:
     scenario = dataclasses.replace(load_scenario("tidy_house"), num_objects=6)
     third = obtain(scenario, "val", 5, 3, None, 1)[2]
     assert obtain(scenario, "val", 5, None, None, 1, third.id) == [third]
     assert obtain(scenario, "val", 5, None, None, 1, "2") == [third]
 
 
-def test_the_command_of_an_evaluation_makes_the_same_settings_again(tmp_path: Path) -> None:
+def test_the_command_of_an_evaluation_reproduces_its_settings(tmp_path: Path) -> None:
     words = [
         "scenario=set_table", "seed=7", "split=train", "protocol=m3", "agent=tp_srl",
         "protocol.skills.pick.rest_m=0.1", "protocol.limits.force_total_n=null",
@@ -199,19 +197,19 @@ def test_the_command_of_an_evaluation_makes_the_same_settings_again(tmp_path: Pa
     )
 
 
-def test_a_cause_is_told_with_value_limit_and_step() -> None:
+def test_a_cause_is_described_with_value_limit_and_step() -> None:
     thresholds = PredicateThresholds()
 
-    def told(predicate: str, margin: float, unit: str) -> str:
+    def text(predicate: str, margin: float, unit: str) -> str:
         return cause_text(Cause(0, "s", "k", predicate, margin, unit, "r", 412), thresholds)
 
-    assert told("robot_at(goal_0, robot_0)", -0.31, "m") == (
+    assert text("robot_at(goal_0, robot_0)", -0.31, "m") == (
         "robot_at(goal_0, robot_0): 2.31 m > 2 m at step 412"
     )
-    assert told("opened_cab(cab_push_point_5)", -0.05, "m") == (
+    assert text("opened_cab(cab_push_point_5)", -0.05, "m") == (
         "opened_cab(cab_push_point_5): 0.30 m < 0.35 m at step 412"
     )
-    assert told("holding(obj_0_024_bowl, robot_0)", -1.0, "bool") == (
+    assert text("holding(obj_0_024_bowl, robot_0)", -1.0, "bool") == (
         "holding(obj_0, robot_0): not so at step 412"
     )
-    assert told("pick.rest", -0.07, "m") == "pick.rest: 0.07 m beyond its limit at step 412"
+    assert text("pick.rest", -0.07, "m") == "pick.rest: 0.07 m beyond its limit at step 412"

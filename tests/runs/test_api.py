@@ -34,7 +34,7 @@ TINY = {
 }
 
 
-def test_importing_tpsrl_imports_no_command() -> None:
+def test_importing_tpsrl_does_not_import_commands() -> None:
     known = {"tpsrl.runtime", "tpsrl.runtime.moved", "tpsrl.runtime.shadowing"}
     loaded = f"[m for m in sys.modules if m.startswith('tpsrl.') and m not in {known}]"
     code = f"import sys, tpsrl; assert not {loaded}"
@@ -51,7 +51,7 @@ def test_the_package_has_the_functions_of_the_api_and_no_others() -> None:
         tpsrl.evalute  # type: ignore[attr-defined]  # noqa: B018
 
 
-def test_a_module_of_an_earlier_version_names_the_present_one() -> None:
+def test_importing_a_module_of_an_earlier_version_names_the_new_module() -> None:
     for old, new in moved.names().items():
         assert importlib.util.find_spec(new) is not None
         with pytest.raises(ImportError, match=f"'{re.escape(old)}' is now '{re.escape(new)}'"):
@@ -83,7 +83,7 @@ def test_dictionaries_become_values_by_dotted_key(
     }
 
 
-def test_nothing_as_a_folder_is_the_default_as_on_the_command_line() -> None:
+def test_an_empty_output_folder_means_the_default_folder() -> None:
     for given in ({}, {"out": None}, {"out": ""}):
         assert api._out(given, "out/pick") == Path("out/pick")
 
@@ -97,7 +97,7 @@ def test_nothing_as_a_folder_is_the_default_as_on_the_command_line() -> None:
         ({}, "out/train/pick"),
     ],
 )
-def test_a_training_returns_the_folder_that_it_is_in(
+def test_train_returns_the_folder_of_the_training(
     settings: dict[str, Any], folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tpsrl.training.run.train", lambda settings: 0)
@@ -105,7 +105,7 @@ def test_a_training_returns_the_folder_that_it_is_in(
     assert api.train("pick", **settings) == Path(folder)
 
 
-def test_signals_are_left_alone_in_another_thread_than_the_main_one() -> None:
+def test_signals_are_handled_in_the_main_thread_only() -> None:
     taken: list[str] = []
 
     def note() -> None:
@@ -118,14 +118,14 @@ def test_signals_are_left_alone_in_another_thread_than_the_main_one() -> None:
     assert taken == [""]
 
 
-def test_a_dictionary_in_itself_is_refused() -> None:
+def test_a_recursive_dictionary_is_refused() -> None:
     endless: dict[str, Any] = {}
     endless["ppo"] = endless
     with pytest.raises(UserError, match="settings: a dictionary is nested too deeply"):
         tpsrl.train("pick", preset=endless)
 
 
-def test_a_learning_rate_keeps_its_value_on_the_way() -> None:
+def test_a_learning_rate_keeps_its_value_when_flattened() -> None:
     values = config.flatten({"skill": "pick", "preset": {"ppo": {"learning_rate": 2.5e-05}}})
     settings = loading.training(values)
     assert settings.preset.ppo.learning_rate == 2.5e-05
@@ -150,13 +150,13 @@ def test_a_learning_rate_keeps_its_value_on_the_way() -> None:
         (lambda: tpsrl.evaluate("pick", seed=10**5000), "seed: a number of more than 400 digits"),
     ],
 )
-def test_what_is_not_valid_raises_what_the_command_line_prints(call: Any, message: str) -> None:
+def test_invalid_settings_raise_the_error_of_the_command_line(call: Any, message: str) -> None:
     with pytest.raises(UserError) as raised:
         call()
     assert message in str(raised.value)
 
 
-def test_an_evaluation_returns_its_report(tmp_path: Path) -> None:
+def test_evaluate_returns_its_report(tmp_path: Path) -> None:
     report = tpsrl.evaluate(
         "pick", agent="zero", num_episodes=1, num_objects=12, processes=1, out=tmp_path
     )
@@ -165,7 +165,7 @@ def test_an_evaluation_returns_its_report(tmp_path: Path) -> None:
 
 
 def state() -> dict[str, Any]:
-    """What of a process other code depends on."""
+    """Returns the state of the process on which other code depends."""
     return {
         "threads": torch.get_num_threads(),
         "python": random.getstate(),
@@ -175,7 +175,7 @@ def state() -> dict[str, Any]:
     }
 
 
-def test_a_call_leaves_the_process_as_it_was_after_errors_too(
+def test_a_call_restores_the_state_of_the_process_even_after_errors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "0")
@@ -202,7 +202,7 @@ def test_a_call_leaves_the_process_as_it_was_after_errors_too(
         torch.set_num_threads(threads)
 
 
-def test_the_first_call_draws_nothing_from_the_callers_generator() -> None:
+def test_the_first_call_leaves_the_callers_random_generator_unchanged() -> None:
     code = (
         "import random, tpsrl; s = random.getstate(); tpsrl.evaluate; print(s == random.getstate())"
     )
@@ -210,14 +210,14 @@ def test_the_first_call_draws_nothing_from_the_callers_generator() -> None:
     assert found.stdout == "True\n"
 
 
-def test_a_film_returns_its_video(tmp_path: Path) -> None:
+def test_film_returns_its_video(tmp_path: Path) -> None:
     settings = {"num_objects": 12, "processes": 1, "protocol": {"alone": {"pick": {"steps": 8}}}}
     (video,) = tpsrl.film("pick", agent="zero", out=tmp_path, **settings)
     assert video == tmp_path / "videos" / "0000.mp4"
     assert video.stat().st_size > 0
 
 
-def test_a_training_returns_its_folder_and_is_resumed_from_it(tmp_path: Path) -> None:
+def test_train_returns_its_folder_and_resumes_from_it(tmp_path: Path) -> None:
     out = tpsrl.train("navigate", out=tmp_path, **TINY)
     assert out == tmp_path
     assert tpsrl.train(resume=out, **{"preset.steps": 128}) == tmp_path

@@ -33,7 +33,7 @@ HEADER = {"version": "0.1", "slots": 12, "num_objects": 12}
 
 @dataclasses.dataclass(frozen=True)
 class Fake:
-    """Builds workers with a home without physics; in odd episodes nothing is ever grasped."""
+    """Builds workers with a home without physics; in odd episodes every grasp fails."""
 
     settings: BankSettings
 
@@ -51,7 +51,7 @@ class Fake:
 
 
 class Refusing(Fake):
-    """A worker that finds its second episode invalid, when the first one is written."""
+    """Worker that finds its second episode invalid, after the first has been written."""
 
     def work(self, job: BankJob) -> KeptStates:
         if job.episode.id == "test/1":
@@ -60,7 +60,7 @@ class Refusing(Fake):
 
 
 class Dying(Fake):
-    """A worker whose process is killed in its second episode."""
+    """Worker whose process is killed in its second episode."""
 
     def work(self, job: BankJob) -> KeptStates:
         if job.episode.id == "test/1":
@@ -85,7 +85,10 @@ def made(
 
 
 def trace(**policies: Any) -> Trace:
-    """That of an episode in the home without physics, snapshots and all, timeouts ignored."""
+    """Returns the trace of an episode in the home without physics.
+
+    The trace has snapshots, and the episode continues after timeouts.
+    """
     acting = {"navigate": fake.Drive(), "pick": fake.Grab(), "place": fake.Put()} | policies
     executor = Executor(
         fake.KinematicHome(),
@@ -98,7 +101,7 @@ def trace(**policies: Any) -> Trace:
 
 
 def snapshot(number: int, engine: str = "kinematic") -> Snapshot:
-    """A state that shows its number."""
+    """Returns a state that contains its number."""
     arrays = {"base": np.array([number, 0.0, 0.0]), "cup": np.zeros(3), "held": np.array(-1)}
     arrays["objects"] = np.zeros((2, 3))
     return Snapshot(engine, fake.make_episode(2, 1, id=f"test/{number}"), arrays)
@@ -107,7 +110,7 @@ def snapshot(number: int, engine: str = "kinematic") -> Snapshot:
 def written(
     folder: Path, count: int, skill: str = "navigate", engine: str = "kinematic", **header: Any
 ) -> Path:
-    """A bank with so many states of a skill before Pick, in every third of which it had failed."""
+    """Writes a bank of `count` states before Pick; every third state is from a failed skill."""
     writer = BankWriter(folder)
     for number in range(count):
         state = ExitState(
@@ -128,10 +131,10 @@ def numbers(starts: Any) -> list[int]:
     return [int(start.snapshot.arrays["base"][0]) for start in starts]
 
 
-# -- what is kept ------------------------------------------------------------------------------
+# -- recorded states ------------------------------------------------------------------------------
 
 
-def test_every_handoff_of_a_plan_is_an_exit_state_with_what_comes_next() -> None:
+def test_every_handoff_of_a_plan_is_an_exit_state_with_the_next_skill() -> None:
     whole = trace()
     states = list(exit_states(whole))
     assert [(s.skill, s.next_skill) for s in states] == [
@@ -152,18 +155,18 @@ def test_every_handoff_of_a_plan_is_an_exit_state_with_what_comes_next() -> None
         assert int(state.snapshot.arrays["held"]) == stage.before.held
 
 
-def test_a_stage_that_did_not_run_is_passed_over() -> None:
+def test_a_stage_that_did_not_run_has_no_exit_state() -> None:
     whole = trace(pick=fake.Idle())
     states = list(exit_states(whole))
     assert [(s.skill, s.next_skill, s.succeeded) for s in states] == [
         ("navigate", "pick", True),
         ("pick", "navigate", False),
-        ("navigate", "navigate", True),  # with an empty hand there is nothing to place
+        ("navigate", "navigate", True),  # Place does not run with an empty hand
         ("navigate", "pick", True),
         ("pick", "navigate", False),
     ]
     assert whole.ended_by == "timeout" and whole.ignoring is not None
-    ran = [stage for stage in whole.ignoring.stages if stage.reached]  # after the timeout too
+    ran = [stage for stage in whole.ignoring.stages if stage.reached]  # including after the timeout
     assert [stage.name for stage in whole.ignoring.stages if not stage.reached] == [
         "place obj_0",
         "place obj_1",
@@ -200,7 +203,7 @@ def test_a_bank_holds_the_exit_states_of_every_skill(dataset: Path, tmp_path: Pa
     assert [start.episode.id[-1] for start in found] == ["0", "0", "1", "1", "2", "2"]
 
 
-def test_the_states_come_back_bit_for_bit(dataset: Path, tmp_path: Path) -> None:
+def test_states_are_loaded_bit_for_bit(dataset: Path, tmp_path: Path) -> None:
     made(dataset, tmp_path / "bank")
     expected = [s for s in exit_states(trace()) if (s.skill, s.next_skill) == ("navigate", "pick")]
     found = Bank(tmp_path / "bank" / "navigate", "pick")
@@ -214,7 +217,7 @@ def test_the_states_come_back_bit_for_bit(dataset: Path, tmp_path: Path) -> None
             assert again.tobytes() == value.tobytes()
 
 
-def test_a_bank_keeps_states_on_the_way_of_each_skill(dataset: Path, tmp_path: Path) -> None:
+def test_a_bank_can_keep_intermediate_states_of_each_skill(dataset: Path, tmp_path: Path) -> None:
     plain, more = made(dataset, tmp_path / "plain"), made(dataset, tmp_path / "more", "along=3")
     assert {k: v["states"] for k, v in more.items()} == {k: v["states"] for k, v in plain.items()}
     assert not list((tmp_path / "plain").rglob("along"))
@@ -223,8 +226,8 @@ def test_a_bank_keeps_states_on_the_way_of_each_skill(dataset: Path, tmp_path: P
         found = [source[row] for row in range(source.groups)]
         assert found and all(start.memory is not None for start in found)
     picking = StartSource("pick", f"along:{tmp_path / 'more' / 'pick'}:failed")
-    # In odd episodes nothing is ever grasped. The robot goes on after the first Pick's timeout,
-    # which ends the episode by the protocol, and states of the second Pick are kept as well.
+    # In odd episodes every grasp fails. The robot continues after the timeout of the first Pick,
+    # which ends the episode by the protocol, so states of the second Pick are kept as well.
     assert [picking[row].episode.id for row in range(picking.groups)] == ["test/1"] * 6
 
 
@@ -239,7 +242,7 @@ def test_a_bank_is_the_same_for_any_number_of_processes(dataset: Path, tmp_path:
 
 
 @pytest.mark.parametrize(("only", "kept"), [("succeeded", 4), ("failed", 2)])
-def test_a_bank_may_keep_one_kind_of_states_only(
+def test_a_bank_can_be_limited_to_succeeded_or_failed_states(
     dataset: Path, tmp_path: Path, only: str, kept: int
 ) -> None:
     indices = made(dataset, tmp_path / "bank", f"only={only}")
@@ -263,7 +266,7 @@ def test_without_after_timeout_an_episode_ends_with_its_first_timeout(
         (Fake, RunError, "no exit state was recorded", ("num_episodes=1", "only=failed")),
     ],
 )
-def test_a_run_that_fails_leaves_nothing_that_looks_like_a_bank(
+def test_a_failed_run_leaves_no_bank(
     dataset: Path,
     tmp_path: Path,
     factory: Any,
@@ -277,13 +280,13 @@ def test_a_run_that_fails_leaves_nothing_that_looks_like_a_bank(
     assert sorted(path for path in tmp_path.iterdir() if path.name[0] != ".") == before
 
 
-def test_a_folder_that_is_there_already_is_left_alone(dataset: Path, tmp_path: Path) -> None:
+def test_an_existing_folder_is_refused_unless_empty(dataset: Path, tmp_path: Path) -> None:
     out = tmp_path / "bank"
     out.mkdir()
-    indices = made(dataset, out)  # an empty one is none
+    indices = made(dataset, out)  # an empty folder is accepted
     with pytest.raises(UserError, match=r"out: .*bank already exists; delete it, or choose"):
         made(dataset, out, "only=failed")
-    # What is killed between the last episode and its end is called again.
+    # A run that was killed after its last episode finishes when repeated.
     left = tmp_path / ".bank.unfinished" / ".running"
     left.mkdir(parents=True)
     (left / "journal.jsonl").write_text("{}\n")
@@ -294,7 +297,7 @@ def test_a_folder_that_is_there_already_is_left_alone(dataset: Path, tmp_path: P
 # -- shards ------------------------------------------------------------------------------------
 
 
-def test_a_shard_gives_back_arrays_of_any_kind(tmp_path: Path) -> None:
+def test_a_shard_stores_arrays_of_any_kind(tmp_path: Path) -> None:
     arrays = {
         "scalar": np.array(3.5),
         "none": np.zeros((0, 4)),
@@ -314,11 +317,11 @@ def test_a_shard_gives_back_arrays_of_any_kind(tmp_path: Path) -> None:
         np.testing.assert_array_equal(again.arrays[name], value)
         assert again.arrays[name].dtype == value.dtype
         assert again.arrays[name].flags.writeable
-    with np.load(tmp_path / "a.npz", allow_pickle=False) as file:  # a plain file of numpy's
+    with np.load(tmp_path / "a.npz", allow_pickle=False) as file:  # an ordinary npz file
         assert file["0.arrays"].dtype == np.uint8
 
 
-def test_a_shard_that_is_not_finished_is_not_there(tmp_path: Path) -> None:
+def test_an_unfinished_shard_leaves_no_file(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt), ShardWriter(tmp_path / "a.npz") as writer:
         writer.add(snapshot(0), {})
         raise KeyboardInterrupt
@@ -341,14 +344,14 @@ def test_states_are_chosen_by_next_skill_and_outcome(
 
 
 def rewritten(path: Path, change: Callable[[Any], object]) -> None:
-    """A file of JSON with something changed in it."""
+    """Changes the content of a JSON file."""
     content = json.loads(path.read_text())
     change(content)
     path.write_text(json.dumps(content))
 
 
 def unsound(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Changes the header of the first state of a bank's first shard."""
+    """Changes the header of the first state in a bank's first shard."""
     path = folder / "states_0000.npz"
     with np.load(path) as file:
         members = {name: file[name] for name in file.files}
@@ -374,7 +377,7 @@ def unsound(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
         (lambda i: i.pop("digest"), "index.json: digest: is missing"),
     ],
 )
-def test_an_index_that_cannot_be_is_refused(
+def test_an_invalid_index_is_refused(
     tmp_path: Path, change: Callable[[Any], object], message: str
 ) -> None:
     folder = written(tmp_path, 4)
@@ -408,7 +411,9 @@ def test_a_damaged_state_is_refused_by_bank_and_file(
     assert Bank(folder, "pick")[1].goal.object == 0
 
 
-def test_no_more_files_are_open_than_a_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bank_limits_its_number_of_open_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(banks, "_SHARD", 1)
     monkeypatch.setattr(banks, "_OPEN", 2)
     folder = written(tmp_path, 6)
@@ -422,7 +427,7 @@ def test_no_more_files_are_open_than_a_few(tmp_path: Path, monkeypatch: pytest.M
 
 
 def damage(folder: Path) -> Iterator[tuple[str, str]]:
-    """Ways to damage a bank of one shard, each with what is said of it; mended in between."""
+    """Yields name and error of damage to a bank of one shard, undone after each step."""
     shard, states, index = (
         folder / "states_0000.npz",
         folder / "states.jsonl",
@@ -448,7 +453,7 @@ def damage(folder: Path) -> Iterator[tuple[str, str]]:
         path.write_bytes(before)
 
 
-def test_a_bank_that_is_damaged_is_refused_by_file(tmp_path: Path) -> None:
+def test_a_damaged_bank_is_refused_with_the_name_of_the_file(tmp_path: Path) -> None:
     folder = written(tmp_path, 4)
     for _, message in damage(folder):
         with pytest.raises(UserError, match=message):
@@ -458,12 +463,12 @@ def test_a_bank_that_is_damaged_is_refused_by_file(tmp_path: Path) -> None:
     middle = content.index(b"0.arrays.npy") + 60
     content[middle : middle + 8] = bytes(8)
     shard.write_bytes(content)
-    whole = Bank(folder, "pick")  # as long as it was
+    whole = Bank(folder, "pick")  # the size is unchanged
     with pytest.raises(UserError, match=r"states_0000.npz is damaged or not a shard"):
         whole[0]
 
 
-def test_what_a_bank_has_not_is_refused_with_what_it_has(tmp_path: Path) -> None:
+def test_a_missing_part_of_a_bank_is_refused_with_the_existing_parts(tmp_path: Path) -> None:
     folder = written(tmp_path, 2)
     written(tmp_path, 1, "place")
     for path, skill, only, message in (

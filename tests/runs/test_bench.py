@@ -31,9 +31,9 @@ def bounds(name: str, env: list[int], took_s: list[float], learning: float) -> d
     return bench._bounds(name, collection(env, took_s), learning, N)
 
 
-def test_bounds_are_those_computed_by_hand() -> None:
+def test_bounds_agree_with_those_computed_by_hand() -> None:
     env, took = [0, 1, 2, 2, 1, 0], [0.1, 0.2, 0.4, 0.1, 0.5, 0.3]
-    # Steps a second of each environment: 2 / 0.4, 2 / 0.7, 2 / 0.5.
+    # Steps per second of each environment: 2 / 0.4, 2 / 0.7, 2 / 0.5.
     ceiling = 5.0 + 2 / 0.7 + 4.0
     wanted = {
         "sync": 6 / (0.4 + 0.5 + 1.0),
@@ -48,15 +48,16 @@ def test_bounds_are_those_computed_by_hand() -> None:
         assert found["steps"] == [2, 2, 2]
 
 
-def test_an_environment_that_gave_nothing_does_not_count() -> None:
+def test_an_environment_without_steps_does_not_count() -> None:
     found = bounds("ver", [0, 0, 1, 0, 1, 0], [0.1, 0.1, 0.2, 0.1, 0.2, 0.1], learning=0.0)
     assert found["ceiling"] == pytest.approx(10.0 + 5.0)
     assert found["steps"] == [4, 2, 0]
 
 
-def test_a_step_counts_for_a_window_with_the_part_within_it() -> None:
+def test_a_step_counts_by_its_share_within_the_window() -> None:
     env, end, took = np.array([0, 0, 1, 1]), np.array([1.0, 3.0, 2.0, 9.0]), np.array([1, 2, 2, 4])
-    # Environment 0: half of the first second's step, half of the next; 1: three quarters of one.
+    # Environment 0 has half of its first step and half of its second in the window; environment 1
+    # three quarters of one step.
     found = bench.ceiling_between(env, end, took, (0.5, 2.0), N)
     assert found == pytest.approx((0.5 + 0.5) / (0.5 + 1.0) + 0.75 / 1.5)
 
@@ -126,7 +127,7 @@ def test_bad_settings_are_refused_in_one_line(
 
 
 @pytest.mark.parametrize("preset", ["cpu_fast", "teacher"])
-def test_a_preset_whose_value_is_read_off_the_true_state_is_measured_with_a_skill(
+def test_a_preset_with_a_privileged_critic_is_measured_with_a_skill(
     preset: str, tmp_path: Path
 ) -> None:
     words = f"task=open_fridge preset={preset} preset.num_envs=2 preset.num_steps=8"
@@ -137,10 +138,10 @@ def test_a_preset_whose_value_is_read_off_the_true_state_is_measured_with_a_skil
     assert report["collectors"]["sync"]["samples"] == 16
 
 
-# -- homes in a batch ------------------------------------------------------------------------------
+# -- batched homes --------------------------------------------------------------------------------
 
 
-def test_homes_in_a_batch_are_measured_from_few_to_many(tmp_path: Path) -> None:
+def test_batches_of_homes_are_measured_in_order_of_size(tmp_path: Path) -> None:
     given = ["engine=mujoco", "envs=2,1", "minutes=0.02", "objects=5", "episodes=1"]
     assert batch.main([*given, f"out={tmp_path}"]) == 0
     report = json.loads((tmp_path / "batch.json").read_text())
@@ -151,7 +152,7 @@ def test_homes_in_a_batch_are_measured_from_few_to_many(tmp_path: Path) -> None:
     assert (tmp_path / "batch.png").stat().st_size > 1000
 
 
-def test_numbers_of_homes_that_are_none_are_refused() -> None:
+def test_invalid_numbers_of_homes_are_refused() -> None:
     for wrong in ("64,many", "0", ""):
         with pytest.raises(UserError, match=r"^envs: must be integers >= 1 such as 64,256, got"):
             batch.main([f"envs={wrong}"])

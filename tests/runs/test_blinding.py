@@ -17,7 +17,7 @@ from tpsrl.errors import UserError
 
 
 class Looking:
-    """Keeps what it is shown."""
+    """Policy that records its inputs."""
 
     depth_size, asks_engine, sees_laser = (1, 2), True, True
 
@@ -54,7 +54,7 @@ def run(policy: Blinded, depths: list[float]) -> None:
         (("depth", "laser"), [(0.1, 3.0), (0.2, 4.0), (0.2, 4.0)]),
     ],
 )
-def test_a_sensor_shows_the_donor_step_by_step_and_then_its_last(
+def test_a_blinded_sensor_repeats_the_last_reading_after_the_donor_run(
     names: tuple[str, ...], expected: list[tuple[float, float]]
 ) -> None:
     donor = Seen(
@@ -67,7 +67,7 @@ def test_a_sensor_shows_the_donor_step_by_step_and_then_its_last(
     assert policy.depth_size == (1, 2) and policy.diagnosis() == {"looked": 3}
 
 
-def test_a_picture_of_another_camera_is_the_donors_and_all_else_its_own() -> None:
+def test_only_the_blinded_camera_shows_the_donor_run() -> None:
     seen: list[Any] = []
 
     class Watching(Looking):
@@ -89,7 +89,7 @@ def test_a_picture_of_another_camera_is_the_donors_and_all_else_its_own() -> Non
     assert seen == [{"head_rgb": 9.0, "hand_depth": 1.0}] * 2
 
 
-def test_without_a_donor_everything_is_shown_and_noted() -> None:
+def test_without_a_donor_all_readings_are_shown_and_recorded() -> None:
     looking = Looking()
     policy = Blinded(looking)
     run(policy, [0.5, 0.6])
@@ -98,7 +98,7 @@ def test_without_a_donor_everything_is_shown_and_noted() -> None:
     assert [float(depth[0, 0]) for depth in policy.seen.depth if depth is not None] == [0.25]
 
 
-def test_a_blind_policy_acts_otherwise_and_the_report_says_so(tmp_path: Path) -> None:
+def test_a_blinded_policy_acts_differently_and_the_report_states_it(tmp_path: Path) -> None:
     network = dataclasses.replace(STATE, encoder="nature_cnn", encoder_width=4, visual_width=8)
     agent = trained(tmp_path / "agent", "pick", "fetch", network=network, depth=(36, 36))
     found = {}
@@ -124,7 +124,7 @@ def test_a_blind_policy_acts_otherwise_and_the_report_says_so(tmp_path: Path) ->
         (["blind=laser", "agent=pretrained", "num_episodes=1"], "needs at least two runs"),
     ],
 )
-def test_what_cannot_be_blinded_is_refused(
+def test_an_invalid_blinding_is_refused(
     words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     line = ["eval", "pick", "num_episodes=2", *words, f"out={tmp_path / 'out'}"]

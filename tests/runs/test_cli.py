@@ -32,13 +32,15 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
         assert f"  {name} " in printed
 
 
-def test_no_command_prints_the_help_and_fails(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_call_without_command_prints_the_help_and_fails(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert cli.main([]) == 2
     assert "usage: tpsrl COMMAND" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["eval", "--help"]])
-def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+def test_help_does_not_import_heavy_packages(arguments: list[str]) -> None:
     heavy = ["mujoco", "numba", "torch", "scipy", "imageio"]
     code = (
         "import sys; from tpsrl import cli; "
@@ -49,8 +51,8 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_scripted_evaluations_import_no_torch_and_of_skills_no_networkx(tmp_path: Path) -> None:
-    # How failures flow through a scenario is a graph of networkx, which takes half a second.
+def test_scripted_evaluations_do_not_import_unused_packages(tmp_path: Path) -> None:
+    # Only reports of scenarios need networkx, whose import takes half a second.
     evaluations = {
         "pick": ("alone.pick.steps", ["torch", "networkx"]),
         "navigate": ("alone.navigate.steps", ["torch", "networkx"]),
@@ -78,7 +80,7 @@ def test_help_of_a_command_lists_its_keys(command: str, capsys: pytest.CaptureFi
     assert ("  seed=0" in printed) == (command not in _NO_SEED)
 
 
-def test_a_long_list_of_choices_does_not_push_the_help_aside(
+def test_a_long_list_of_choices_keeps_the_columns_of_the_help(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert cli.main(["eval", "--help"]) == 0
@@ -88,7 +90,7 @@ def test_a_long_list_of_choices_does_not_push_the_help_aside(
     assert seed.index("seed of") < 45 and lines[at + 1].strip() == "name or file of the scenario"
 
 
-def test_help_leaves_out_what_the_word_has_chosen(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_omits_the_key_that_the_word_has_set(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["eval", "pick", "--help"]) == 0
     assert "starts=" in (printed := capsys.readouterr().out) and "  skill=" not in printed
 
@@ -112,7 +114,7 @@ def test_help_lists_nested_keys_with_the_defaults_of_the_default_preset(
     assert re.search(line, capsys.readouterr().out)
 
 
-def test_help_refuses_a_nested_key_that_there_is_not(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_of_an_unknown_nested_key_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["train", "--help", "preset.pppo"]) == 2
     assert (
         "--help: unknown value 'preset.pppo'; did you mean 'preset.ppo'?" in capsys.readouterr().err
@@ -129,7 +131,7 @@ def test_every_nested_key_has_a_line_of_help(command: str) -> None:
         assert [row[0] for row in config.describe(type(settings), key) if not row[2]] == []
 
 
-def test_help_of_half_a_command_lists_what_it_may_become(
+def test_help_of_a_command_group_lists_its_commands(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert cli.main(["bench", "--help"]) == 0
@@ -223,7 +225,7 @@ def test_help_of_half_a_command_lists_what_it_may_become(
         (["train", "pick", "starts=/proc/nowhere/x.npz"], "cannot read /proc/nowhere/x.npz"),
     ],
 )
-def test_bad_input_is_one_line_and_exit_code_2(
+def test_bad_input_gives_one_line_and_exit_code_2(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(arguments) == 2
@@ -245,7 +247,7 @@ def test_bad_input_is_one_line_and_exit_code_2(
         ("out=elsewhere", "PATH", ""),
     ],
 )
-def test_a_path_that_may_not_be_read_is_named_by_its_key(
+def test_an_unreadable_path_is_reported_with_its_key(
     word: str,
     file: str,
     key: str,
@@ -256,7 +258,7 @@ def test_a_path_that_may_not_be_read_is_named_by_its_key(
     (tmp_path / "link").symlink_to(tmp_path / "real")
     word, file = (text.replace("PATH", str(tmp_path)) for text in (word, file))
 
-    def refused(arguments: list[str]) -> int:  # as no permission would stop root
+    def refused(arguments: list[str]) -> int:  # raised here, because root may read every file
         raise PermissionError(errno.EACCES, "Permission denied", file)
 
     monkeypatch.setattr(cli, "_dispatch", refused)
@@ -266,16 +268,16 @@ def test_a_path_that_may_not_be_read_is_named_by_its_key(
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "lines"),
     [
         (None, ["tpsrl: it is kept here"]),
         (RunError("it failed"), ["tpsrl: it is kept here", "tpsrl: error: it failed"]),
         (UserError("seed: wrong"), ["tpsrl: error: seed: wrong"]),
     ],
 )
-def test_notes_are_said_at_the_end_and_not_beside_an_error_of_the_input(
+def test_notes_are_printed_at_the_end_unless_the_input_is_invalid(
     error: Exception | None,
-    said: list[str],
+    lines: list[str],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -288,7 +290,7 @@ def test_notes_are_said_at_the_end_and_not_beside_an_error_of_the_input(
 
     monkeypatch.setattr(cli, "_dispatch", noting)
     cli.main(["plan"])
-    assert capsys.readouterr().err.splitlines() == said
+    assert capsys.readouterr().err.splitlines() == lines
 
 
 @pytest.mark.parametrize(
@@ -303,7 +305,7 @@ def test_notes_are_said_at_the_end_and_not_beside_an_error_of_the_input(
         "demos pick start_states=bank:BAD", "eval pick starts=BAD", "eval pick starts=bank:BAD",
     ],
 )  # fmt: skip
-def test_an_error_is_of_the_field_by_which_a_file_was_given(
+def test_an_invalid_file_is_reported_with_the_field_that_named_it(
     line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -318,7 +320,7 @@ def test_an_error_is_of_the_field_by_which_a_file_was_given(
 @pytest.mark.parametrize(
     ("given", "count", "videos"), [([], 1, 1), (["num_episodes=3"], 3, 3), (["videos=2"], 2, 2)]
 )
-def test_video_films_every_episode_that_it_runs(given: list[str], count: int, videos: int) -> None:
+def test_video_films_every_episode(given: list[str], count: int, videos: int) -> None:
     command = video.choose("pick")
     settings = config.load(command.settings, {**config.parse(given), **command.fixed})
     filmed = filming.filmed(settings, "pick")
@@ -334,7 +336,7 @@ def test_a_word_and_its_key_choose_the_same_scenario(capsys: pytest.CaptureFixtu
     assert messages[0] == messages[1] and "cannot read /proc/nowhere/x.gz" in messages[0]
 
 
-def test_a_scenario_of_the_list_runs_by_its_file_alone(
+def test_a_scenario_file_in_the_presets_suffices_to_run_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(config, "_presets", lambda group: tmp_path / group)
@@ -350,7 +352,7 @@ def test_a_scenario_of_the_list_runs_by_its_file_alone(
     assert (episode.scenario, episode.objects[0].receptacle) == ("clear_chair", "chair")
 
 
-def test_an_output_folder_that_is_a_file_is_refused_before_any_work(
+def test_an_output_folder_that_is_a_file_is_refused_before_the_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_text("mine")
@@ -369,7 +371,9 @@ def test_an_output_folder_that_is_a_file_is_refused_before_any_work(
         ("OSError(28, 'No room', 'a\\nb')", 1, "tpsrl: error: No room: a\\nb\n"),
     ],
 )
-def test_an_end_has_its_exit_code_and_no_traceback(raised: str, code: int, message: str) -> None:
+def test_every_kind_of_end_has_its_exit_code_and_no_traceback(
+    raised: str, code: int, message: str
+) -> None:
     done = run_python(
         "import sys\n"
         "from tpsrl import cli\n"
@@ -383,18 +387,18 @@ def test_an_end_has_its_exit_code_and_no_traceback(raised: str, code: int, messa
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is full")
-def test_an_exit_code_is_the_same_where_errors_cannot_be_said() -> None:
+def test_the_exit_code_is_kept_if_errors_cannot_be_printed() -> None:
     command = [sys.executable, "-m", "tpsrl", "eval", "pick", "seed=one"]
     with open("/dev/full", "w") as full:
         assert subprocess.run(command, stderr=full).returncode == 2
 
 
 @pytest.mark.parametrize(("number", "code"), [("SIGTERM", 143), ("SIGINT", 130)])
-def test_what_a_signal_left_half_made_does_not_complain(number: str, code: int) -> None:
+def test_an_object_left_half_built_by_a_signal_prints_no_error(number: str, code: int) -> None:
     done = run_python(
         "import os, signal, sys\n"
         "from tpsrl import cli\n"
-        # Ignored by what is started in the background.
+        # SIGINT is ignored in processes started in the background.
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "class Half:\n"
         "    def __init__(self):\n"
@@ -405,11 +409,11 @@ def test_what_a_signal_left_half_made_does_not_complain(number: str, code: int) 
         "cli._dispatch = lambda arguments: Half()\n"
         "sys.exit(cli.main([]))"
     )
-    said = "tpsrl: terminated\n" if code == 143 else "tpsrl: interrupted\n"
-    assert (done.returncode, done.stderr) == (code, said)
+    message = "tpsrl: terminated\n" if code == 143 else "tpsrl: interrupted\n"
+    assert (done.returncode, done.stderr) == (code, message)
 
 
-def test_a_reader_that_has_enough_causes_no_traceback() -> None:
+def test_a_closed_output_pipe_causes_no_traceback() -> None:
     command = f"{sys.executable} -m tpsrl --help | true; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
     assert done.returncode in (0, 141)
@@ -431,7 +435,7 @@ def test_a_reader_that_has_enough_causes_no_traceback() -> None:
         ("rmdir $PWD", 2, "", "the current folder no longer exists"),
     ],
 )
-def test_odd_surroundings_cause_no_traceback(
+def test_unusual_process_environments_cause_no_traceback(
     tmp_path: Path, surroundings: str, code: int, out: str, err: str
 ) -> None:
     (tmp_path / "here").mkdir()
@@ -451,7 +455,7 @@ def test_odd_surroundings_cause_no_traceback(
 
 
 @pytest.mark.parametrize("size", ["0", "00", "-1", "\N{SUPERSCRIPT TWO}", "9" * 9, ""])
-def test_a_terminal_of_an_odd_width_is_shown_everything(
+def test_an_invalid_terminal_size_is_ignored(
     monkeypatch: pytest.MonkeyPatch, size: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", size)
@@ -472,7 +476,7 @@ def test_a_terminal_of_an_odd_width_is_shown_everything(
         (["skill=pick", "resume=auto"], "out/train/pick"),
     ],
 )
-def test_modules_of_a_training_that_goes_on_are_those_of_its_folder(
+def test_a_resumed_training_imports_the_modules_of_its_folder(
     words: list[str], folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -482,7 +486,7 @@ def test_modules_of_a_training_that_goes_on_are_those_of_its_folder(
         cli._with_user_code(words)
 
 
-def test_a_recorded_config_says_which_skill_is_evaluated(tmp_path: Path) -> None:
+def test_a_recorded_config_reproduces_the_settings(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     for command in ("eval", "video"):
         settings = cli.parse([command, "pick", "num_episodes=3", "blind=depth"])[1]
@@ -503,7 +507,7 @@ def test_a_training_is_resumed_in_its_own_folder_only(tmp_path: Path) -> None:
         loading.training({"resume": str(folder), "out": f"{other}/../there"})
 
 
-def test_folders_that_a_training_reads_are_kept_with_whole_paths(
+def test_input_folders_of_a_training_are_stored_as_absolute_paths(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -517,15 +521,17 @@ def test_folders_that_a_training_reads_are_kept_with_whole_paths(
 
 
 @pytest.mark.parametrize("given", ["nonsense", "egl", "osmesa"])
-def test_pictures_need_no_opengl(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
-    """`mujoco` cannot be imported with a value that it does not know or has no library for."""
+def test_importing_mujoco_works_with_any_value_of_mujoco_gl(
+    monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    """MuJoCo alone cannot be imported with an unknown value or a value without its library."""
     monkeypatch.setenv("MUJOCO_GL", given)
     code = "from tpsrl import cli; cli.main(['--version']); import mujoco; mujoco.MjModel"
     done = run_python(code)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_doctor_finds_that_this_machine_can_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_reports_that_this_machine_can_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["doctor"]) == 0
     printed = capsys.readouterr().out
     assert "the embedded engine can run" in printed
@@ -553,7 +559,7 @@ def test_doctor_names_a_missing_package_and_fails(
         type("FatalError", (Exception,), {})("Could not allocate memory"),  # MuJoCo's
     ],
 )
-def test_memory_that_ends_is_a_line(
+def test_running_out_of_memory_is_reported_in_one_line(
     error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def run(settings: object) -> int:
@@ -565,7 +571,9 @@ def test_memory_that_ends_is_a_line(
     assert capsys.readouterr().err == "tpsrl: error: there is not enough memory\n"
 
 
-def test_what_else_goes_wrong_is_not_taken_for_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_runtime_errors_are_not_reported_as_lack_of_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def run(settings: object) -> int:
         raise RuntimeError("a shape does not fit")
 

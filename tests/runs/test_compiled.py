@@ -52,10 +52,10 @@ def offset():
 
 
 class Home:
-    """A package of its own, with compiled code that is made of several files."""
+    """Package with compiled functions in several files."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.said = folder, ""
+        self.folder, self.stderr = folder, ""
 
     def write(self) -> None:
         (self.folder / "parts").mkdir()
@@ -69,9 +69,9 @@ class Home:
             (self.folder / name).write_text(text)
 
     def run(self, first: str = "", **variables: str) -> tuple[float, int]:
-        """What the function returns in a fork of this process, and how often from the cache.
+        """Returns the function's value and cache hits, from a fork of this process.
 
-        The fork, which finds numba imported, executes `first` before.
+        The fork, in which numba is already imported, executes `first` before.
         """
         with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
             child = os.fork()
@@ -79,16 +79,16 @@ class Home:
                 self._become(first, variables, out, err)
             _, status = os.waitpid(child, 0)
             out.seek(0), err.seek(0)
-            self.said = err.read()
-            assert status == 0, self.said
+            self.stderr = err.read()
+            assert status == 0, self.stderr
             return _answer(out.read())
 
     def run_afresh(self, **variables: str) -> tuple[float, int]:
-        """The same in a process of its own, as `python main.py` is."""
+        """Returns the same from a new process that runs `python main.py`."""
         environment = {
             **os.environ,
             "PYTHONPATH": str(ROOT),
-            # Python takes files for unchanged that are written twice in a second.
+            # Python does not notice a file that is written twice within a second.
             "PYTHONDONTWRITEBYTECODE": "1",
             **variables,
         }
@@ -98,13 +98,13 @@ class Home:
         return _answer(done.stdout)
 
     def _become(self, first: str, variables: dict[str, str], out: IO[str], err: IO[str]) -> None:
-        """Is the process, and ends."""
+        """Runs the package in the forked process and exits."""
         sys.stdout, sys.stderr = out, err
         code = 1
         try:
             os.environ |= variables
             numba.config.reload_config()
-            tempfile.tempdir = None  # looked up again
+            tempfile.tempdir = None  # forces a new lookup
             sys.dont_write_bytecode = True
             sys.path.insert(0, str(self.folder))
             exec(first)
@@ -141,15 +141,15 @@ def compiled_home(tmp_path_factory: pytest.TempPathFactory) -> Home:
 
 @pytest.fixture
 def home(compiled_home: Home, tmp_path: Path) -> Home:
-    """A copy whose code is compiled."""
+    """Copy of the package with compiled code in its cache."""
     return Home(shutil.copytree(compiled_home.folder, tmp_path / "home"))
 
 
-# As where neither the installation nor the user's home can be written.
+# Settings of a machine where neither the installation nor the user's home is writable.
 READ_ONLY = {"NUMBA_CACHE_LOCATOR_CLASSES": "UserProvidedCacheLocator"}
 
 
-def test_where_nothing_can_be_written_code_is_kept_among_the_temporary_files(
+def test_without_a_writable_folder_code_is_cached_in_a_temporary_folder(
     tmp_path: Path,
 ) -> None:
     home = Home(tmp_path / "home")
@@ -157,21 +157,21 @@ def test_where_nothing_can_be_written_code_is_kept_among_the_temporary_files(
     home.write()
     place = tmp_path / f"tpsrl_compiled_{os.getuid()}"
     command = "from tpsrl.runtime import temporaries as t; t._LONGEST = 999; own = t.own()"
-    for hits in (0, 1):  # in a command, whose own temporary files go with it
+    for hits in (0, 1):  # in a command that deletes its own temporary files
         first = f"{command}; own.__enter__()"
         assert home.run(first, TMPDIR=str(tmp_path), **READ_ONLY) == (20.0, hits)
-        assert home.said.startswith(f"tpsrl: compiled code is cached in {place}, since neither ")
-        assert home.said.count("\n") == 1
+        assert home.stderr.startswith(f"tpsrl: compiled code is cached in {place}, since neither ")
+        assert home.stderr.count("\n") == 1
     assert place.stat().st_mode & 0o777 == 0o700 and not home.cached()
-    place.chmod(0o777)  # now somebody else may have put something there
+    place.chmod(0o777)  # other users may have written to the folder
     assert home.run(TMPDIR=str(tmp_path), **READ_ONLY) == (20.0, 0)
-    assert f"cached in {place}_" not in home.said and f"{place}," not in home.said
+    assert f"cached in {place}_" not in home.stderr and f"{place}," not in home.stderr
     chosen = tmp_path / "chosen"
     assert home.run(NUMBA_CACHE_DIR=str(chosen), **READ_ONLY) == (20.0, 0)
-    assert home.said == "" and list(chosen.rglob("*.nbi"))
+    assert home.stderr == "" and list(chosen.rglob("*.nbi"))
 
 
-def test_an_installation_that_cannot_be_written_is_read(home: Home, tmp_path: Path) -> None:
+def test_the_cache_of_a_read_only_installation_is_used(home: Home, tmp_path: Path) -> None:
     locked = "import os; os.access = lambda *_, **__: False"
     assert home.run(locked, TMPDIR=str(tmp_path), **READ_ONLY) == (20.0, 1)
     assert home.run(TMPDIR=str(tmp_path), **READ_ONLY) == (20.0, 0)
@@ -186,30 +186,30 @@ def test_an_installation_that_cannot_be_written_is_read(home: Home, tmp_path: Pa
     ],
     ids=["constant", "callee", "constant of a callee's callee"],
 )
-def test_what_changes_in_another_file_is_compiled_anew(
+def test_a_change_in_another_file_causes_recompilation(
     name: str, old: str, new: str, value: float, home: Home
 ) -> None:
     before = home.cached()
     home.change(name, old, new)
     assert home.run() == (value, 0)
-    assert len(home.cached()) == len(before) > 0  # what was made of other code is gone
+    assert len(home.cached()) == len(before) > 0  # outdated entries are deleted
 
 
-def test_unchanged_code_comes_from_the_cache_whatever_else_changes(home: Home) -> None:
+def test_unchanged_code_is_cached_despite_unrelated_changes(home: Home) -> None:
     home.change("home.py", "from parts.work", "# A comment moves the lines.\nfrom parts.work")
     home.change("parts/sizes.py", "WIDTH = 0.0", "OTHER = 3.0\nWIDTH = 0.0")
     assert home.run_afresh(PYTHONHASHSEED="7") == (20.0, 1)
 
 
 @pytest.mark.parametrize("left", [0, 40])
-def test_a_cache_that_was_cut_off_is_made_anew(left: int, home: Home) -> None:
+def test_a_truncated_cache_is_rebuilt(left: int, home: Home) -> None:
     for path in home.folder.rglob("*.nbi"):
         os.truncate(path, left)
     assert home.run() == (20.0, 0)
     assert home.run() == (20.0, 1)
 
 
-def test_the_cache_lies_where_numba_is_told_to_keep_it(home: Home, tmp_path: Path) -> None:
+def test_the_cache_is_in_the_folder_of_numba_cache_dir(home: Home, tmp_path: Path) -> None:
     kept = tmp_path / "elsewhere"
     assert home.run(NUMBA_CACHE_DIR=str(kept)) == (20.0, 0)
     assert home.run(NUMBA_CACHE_DIR=str(kept)) == (20.0, 1)
@@ -228,18 +228,18 @@ def module(**values: object) -> ModuleType:
 
 
 def digest_of(code: str, options: dict[str, object] | None = None, **read: object) -> str:
-    """The digest of the function `f` that some code defines, which reads these variables."""
+    """Returns the digest of the function `f` defined by some code that reads given variables."""
     exec(code, read)
     return digest(numba.njit(**(options or {}))(read["f"]))
 
 
 def reading(code: str) -> Callable[[object], str]:
-    """Takes a value for `a`; the digest of a function that returns what `code` says."""
+    """Maps a value of `a` to the digest of a function that returns the expression `code`."""
     return lambda a: digest_of(f"def f(x):\n    return {code}", a=a)
 
 
 def calling(code: str) -> str:
-    """The digest of a function that calls another one."""
+    """Returns the digest of a function that calls the function `f` of some code."""
     called: dict[str, object] = {}
     exec(code, called)
     return reading("a(x)")(numba.njit(called["f"]))
@@ -266,13 +266,15 @@ def calling(code: str) -> str:
         ("(lambda y: y + a)(x)", 1, 2),
     ],
 )
-def test_the_digest_tells_values_apart(code: str, one: object, other: object) -> None:
+def test_the_digest_depends_on_the_values_that_a_function_reads(
+    code: str, one: object, other: object
+) -> None:
     of = reading(code)
     assert of(one) != of(other)
     assert of(one) == reading(code)(one)
 
 
-def test_the_digest_tells_code_apart_down_to_what_the_callees_read() -> None:
+def test_the_digest_depends_on_the_code_and_values_of_callees() -> None:
     codes = [
         "def f(x):\n    return x",
         "def f(x):\n    return -x",
@@ -286,7 +288,7 @@ def test_the_digest_tells_code_apart_down_to_what_the_callees_read() -> None:
     assert len({calling(code) for code in codes}) == len(codes)
 
 
-def test_the_digest_tells_closures_and_options_apart() -> None:
+def test_the_digest_depends_on_closures_and_options() -> None:
     code = "def outer(y):\n    def f(x):\n        return x + y\n    return f\nf = outer({})"
     inside = [digest_of(code.format(y)) for y in (1, 2)]
     plain = "def f(x):\n    return x"
@@ -295,7 +297,7 @@ def test_the_digest_tells_closures_and_options_apart() -> None:
     assert len({*inside, *optioned}) == 5
 
 
-def test_the_digest_does_not_see_where_code_stands_or_what_it_does_not_read() -> None:
+def test_the_digest_ignores_line_numbers_and_unread_variables() -> None:
     code = "def f(x):\n    return x + a"
     assert digest_of(code, a=1) == digest_of(f"# a comment\n\n{code}", a=1, b=2)
 
@@ -312,12 +314,12 @@ def test_functions_that_call_each_other_have_a_digest() -> None:
 
 
 @pytest.mark.parametrize("value", [[0.0], {1: 2}, object(), module(), np.array([None])])
-def test_what_cannot_be_followed_is_refused(value: object) -> None:
+def test_values_without_a_digest_are_refused(value: object) -> None:
     with pytest.raises(TypeError, match=r"reads a, a .*, cannot be cached"):
         reading("a")(value)
 
 
-def test_no_module_goes_past_the_cache_that_notices_changes() -> None:
+def test_only_the_compiled_module_imports_numba() -> None:
     packages = ("tpsrl", "skills", "planner", "eval")
     sources = [path for package in packages for path in (ROOT / package).rglob("*.py")]
     users = {path.name for path in sources if re.search(r"(import|from) numba", path.read_text())}

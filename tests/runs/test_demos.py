@@ -1,4 +1,4 @@
-"""Demonstrations: recorded, stored, selected from, and cloned, all the way by the command line."""
+"""Demonstrations: recording, storage, selection and cloning, partly by the command line."""
 
 import dataclasses
 import json
@@ -55,7 +55,7 @@ NETWORK = PolicySettings(
 
 @pytest.fixture(scope="module", autouse=True)
 def taught() -> Iterator[None]:
-    """The skill of `taught_skill`, known for the tests of this module."""
+    """Registers the skill of `taught_skill` for the tests of this module."""
     path = list(sys.path)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(registry.VARIABLE, "")
@@ -89,14 +89,14 @@ def record(by: Recorder, count: int, actors: Actors = ALONE, seed: int = 0) -> d
 
 
 def sensed(recording: Recording) -> dict[str, np.ndarray]:
-    """What an episode's sensors have shown, by name."""
+    """Returns the sensor readings of an episode by name."""
     places = PolicyInputs.of(NAME).complete().layout()
     state = recording.demonstration.observation["state"]
     return {name: state[:, place] for name, place in places.items()}
 
 
 def wanted(recording: Recording) -> np.ndarray:
-    """What the teacher says (T, 11), of what is seen: it follows the compass."""
+    """Returns the teacher's labels (T, 11), computed from the compass readings that it follows."""
     from taught_skill import HereDemonstrator
 
     compass = sensed(recording)["compass"].astype(np.float64)
@@ -111,7 +111,7 @@ def wanted(recording: Recording) -> np.ndarray:
     return out
 
 
-# -- who acts ----------------------------------------------------------------------------------
+# -- actors ---------------------------------------------------------------------------------------
 
 
 def test_the_teacher_acts_and_every_state_has_its_label(two_homes: Recorder) -> None:
@@ -127,7 +127,7 @@ def test_the_teacher_acts_and_every_state_has_its_label(two_homes: Recorder) -> 
         assert shown.label[-1, act.STOP] == 1.0
 
 
-def test_what_is_seen_is_what_the_environment_shows() -> None:
+def test_recorded_observations_are_those_of_the_environment() -> None:
     start = near(3)
     by = recorder(1, [start])
     (recording,) = record(by, 1).values()
@@ -146,7 +146,7 @@ def test_what_is_seen_is_what_the_environment_shows() -> None:
     env.close()
 
 
-def test_an_episode_is_the_same_whatever_homes_and_jobs_there_are(two_homes: Recorder) -> None:
+def test_an_episode_does_not_depend_on_the_number_of_homes_and_jobs(two_homes: Recorder) -> None:
     actors = Actors(disturbed=0.7, noise=0.5, lapses=0.5)
     ours, one = record(two_homes, 5, actors, seed=3), recorder(homes=1)
     for numbers in ((4, 1), (0, 2, 3)):
@@ -171,7 +171,7 @@ def assert_same(one: Demonstration, other: Demonstration) -> None:
         assert values.dtype == other.observation[name].dtype
 
 
-def test_a_share_of_the_episodes_is_disturbed_and_labelled_all_the_same(
+def test_a_share_of_the_episodes_is_disturbed_with_unchanged_labels(
     two_homes: Recorder,
 ) -> None:
     found = record(
@@ -187,7 +187,7 @@ def test_a_share_of_the_episodes_is_disturbed_and_labelled_all_the_same(
     assert 2 <= clean <= 8 and max(off) > 0.5
 
 
-def test_an_episode_ends_with_its_time_or_when_the_teacher_has_long_been_lost() -> None:
+def test_an_episode_ends_at_its_horizon_or_once_the_teacher_is_lost() -> None:
     behind = near(0, aside=3.0)
     (timeout,) = record(recorder(1, [behind], horizon=3), 1).values()
     assert (timeout.ended_by, len(timeout.demonstration)) == ("timeout", 3)
@@ -201,7 +201,7 @@ def test_an_episode_ends_with_its_time_or_when_the_teacher_has_long_been_lost() 
 
 
 def student(folder: Path, bias: float, choice: str = "fetch", stop: float = -3.0) -> Path:
-    """A checkpoint of a policy that turns to one side, by `bias`, and calls stop by `stop`."""
+    """Saves a policy that turns by `bias` and calls stop by `stop` as a checkpoint."""
     options = EnvOptions.of(NAME, depth=None, sensors=choice, num_objects=0)
     homes = TrainingVecEnvFactory(options)([0])
     spec = dataclasses.replace(homes.spec, initial_mean=(), initial_std=())
@@ -217,7 +217,7 @@ def student(folder: Path, bias: float, choice: str = "fetch", stop: float = -3.0
     return path
 
 
-def test_a_student_acts_and_the_teacher_says_what_it_would_have_done(
+def test_a_student_acts_and_the_teacher_labels_its_states(
     two_homes: Recorder, tmp_path: Path
 ) -> None:
     path = student(tmp_path, 2.0)
@@ -228,7 +228,7 @@ def test_a_student_acts_and_the_teacher_says_what_it_would_have_done(
         np.testing.assert_allclose(shown.label, wanted(recording), atol=2e-3)
 
 
-def test_a_student_sees_what_it_sees_alone(two_homes: Recorder, tmp_path: Path) -> None:
+def test_a_student_acts_in_recordings_as_it_does_alone(two_homes: Recorder, tmp_path: Path) -> None:
     path = student(tmp_path, 0.5)
     (recording,) = record(two_homes, 1, Actors(path, takeover=0.0)).values()
     shown = recording.demonstration
@@ -246,7 +246,7 @@ def test_a_student_sees_what_it_sees_alone(two_homes: Recorder, tmp_path: Path) 
         np.testing.assert_allclose(shown.action[row, act.BASE], mean, atol=1e-3)
 
 
-def test_a_teacher_takes_over_from_a_student_and_goes_on_to_the_end(
+def test_a_teacher_takes_over_from_a_student_until_the_end(
     two_homes: Recorder, tmp_path: Path
 ) -> None:
     steps = []
@@ -262,7 +262,7 @@ def test_a_teacher_takes_over_from_a_student_and_goes_on_to_the_end(
     assert len(set(steps)) > 2
 
 
-def test_what_is_said_before_a_takeover_counts_only_when_relabelled(
+def test_labels_before_a_takeover_are_valid_only_with_relabel(
     two_homes: Recorder, tmp_path: Path
 ) -> None:
     path = student(tmp_path, 2.0)
@@ -298,27 +298,27 @@ def test_episodes_in_which_a_policy_succeeds_are_left_out(tmp_path: Path) -> Non
         assert_same(one.demonstration, whole[number].demonstration)
 
 
-def test_an_agent_that_gives_up_is_not_asked_again(two_homes: Recorder) -> None:
-    asked = []
+def test_an_agent_that_stops_gives_no_further_labels(two_homes: Recorder) -> None:
+    worlds = []
 
     class GivesUp:
         depth_size = None
 
         def act(self, world: WorldState, depth: None) -> np.ndarray:
-            asked.append(world)
+            worlds.append(world)
             return np.where(np.arange(act.SIZE) == act.STOP, 1.0, 0.0)
 
     agent = Acting(GivesUp(), two_homes._batch.simulator, 0)  # type: ignore[arg-type]
     world = two_homes._batch.world(0)
     labels = [agent.label(world) for _ in range(3)]
-    assert [valid for _, valid in labels] == [True, False, False] and len(asked) == 1
+    assert [valid for _, valid in labels] == [True, False, False] and len(worlds) == 1
 
 
-def test_lapses_last_and_leave_grip_and_stop_alone() -> None:
-    told = np.full(act.SIZE, 0.3)
-    told[act.GRIP], told[act.STOP] = 1.0, -1.0
+def test_lapses_last_several_steps_and_keep_grip_and_stop() -> None:
+    expert = np.full(act.SIZE, 0.3)
+    expert[act.GRIP], expert[act.STOP] = 1.0, -1.0
     does = Disturbed(np.random.default_rng(0), noise=0.0, lapses=1.0)
-    done = np.array([does(told) for _ in range(600)])
+    done = np.array([does(expert) for _ in range(600)])
     assert (done[:, act.GRIP] == 1.0).all() and (done[:, act.STOP] == -1.0).all()
     assert np.abs(done).max() <= 1.0
     still = ~done[:, act.ARM].any(1)
@@ -327,28 +327,28 @@ def test_lapses_last_and_leave_grip_and_stop_alone() -> None:
     runs = np.diff(np.flatnonzero(np.diff(np.r_[False, still, False].astype(int))))[::2]
     assert runs.min() >= disturbing.SEGMENT_STEPS[0]
     clean = Disturbed(np.random.default_rng(0), noise=0.0, lapses=0.0)
-    np.testing.assert_array_equal(clean(told), told)
+    np.testing.assert_array_equal(clean(expert), expert)
 
 
-def test_who_hesitates_turns_a_switch_too_late_and_only_once() -> None:
+def test_a_hesitant_actor_delays_each_switch_once() -> None:
     hesitant = Hesitant(np.random.default_rng(1), most=4)
-    told = np.zeros((30, act.SIZE))
-    told[:, act.GRIP], told[:, act.STOP] = -1.0, -1.0
-    told[10:, act.GRIP] = told[20:, act.STOP] = 1.0
-    done = np.array([hesitant(row, row) for row in told])
+    expert = np.zeros((30, act.SIZE))
+    expert[:, act.GRIP], expert[:, act.STOP] = -1.0, -1.0
+    expert[10:, act.GRIP] = expert[20:, act.STOP] = 1.0
+    done = np.array([hesitant(row, row) for row in expert])
     for part, when in ((act.GRIP, 10), (act.STOP, 20)):
         turned = int(np.argmax(done[:, part] > 0))
         assert when <= turned <= when + 4
         assert (done[:turned, part] < 0).all() and (done[turned:, part] > 0).all()
     others = [part for part in range(act.SIZE) if part not in (act.GRIP, act.STOP)]
-    np.testing.assert_array_equal(done[:, others], told[:, others])
+    np.testing.assert_array_equal(done[:, others], expert[:, others])
 
 
 # -- the store ---------------------------------------------------------------------------------
 
 
 def made_up(lengths: Sequence[int], camera: bool = True) -> list[Recording]:
-    """Recordings of random numbers, depth from end to end of its range."""
+    """Returns recordings of random numbers, with depth over its full range."""
     rng = np.random.default_rng(2)
     found = []
     for number, length in enumerate(lengths):
@@ -377,7 +377,7 @@ def written(folder: Path, recordings: Sequence[Recording], shard: int = 2, **not
 
 
 @pytest.mark.parametrize("camera", [True, False])
-def test_what_is_stored_comes_back_bit_for_bit(tmp_path: Path, camera: bool) -> None:
+def test_demonstrations_are_stored_bit_for_bit(tmp_path: Path, camera: bool) -> None:
     recordings = made_up((4, 1, 9, 3, 3), camera)
     folder = written(tmp_path, recordings, made={"seed": 3, "expert": "mine"})
     assert sorted(path.name for path in folder.iterdir()) == [
@@ -474,7 +474,7 @@ def recompressed(path: Path, change: Callable[[dict[str, np.ndarray]], None]) ->
         ),
     ],
 )
-def test_what_is_damaged_is_refused_by_file_in_one_line(
+def test_damaged_demonstrations_are_refused_with_the_file_in_one_line(
     tmp_path: Path, damage: Callable[[Path], object], message: str
 ) -> None:
     folder = written(tmp_path, made_up((4, 1, 9, 3, 3)))
@@ -493,9 +493,7 @@ def test_what_is_damaged_is_refused_by_file_in_one_line(
         ("more", 1),
     ],
 )
-def test_a_note_with_something_else_in_it_is_refused(
-    tmp_path: Path, key: str, value: object
-) -> None:
+def test_a_note_with_invalid_entries_is_refused(tmp_path: Path, key: str, value: object) -> None:
     folder = written(tmp_path, made_up((4, 1)))
     note = json.loads((folder / "demos.json").read_text())
     (folder / "demos.json").write_text(json.dumps({**note, key: value}))
@@ -510,7 +508,7 @@ def test_a_folder_without_episodes_is_refused(tmp_path: Path) -> None:
         list(store.read(tmp_path))
 
 
-def test_a_folder_that_is_not_finished_is_none(tmp_path: Path) -> None:
+def test_an_unfinished_folder_is_refused(tmp_path: Path) -> None:
     writer = store.DemosWriter(tmp_path, store.DemosNote(NAME, (("compass", 3),), None))
     writer.add(made_up((3,), camera=False))
     with pytest.raises(UserError, match="no demonstrations in"):
@@ -520,7 +518,7 @@ def test_a_folder_that_is_not_finished_is_none(tmp_path: Path) -> None:
 # -- selecting ---------------------------------------------------------------------------------
 
 
-def test_the_sensors_that_are_asked_for_are_taken_in_their_order(tmp_path: Path) -> None:
+def test_requested_sensors_are_selected_in_their_order(tmp_path: Path) -> None:
     recordings = made_up((4, 2))
     folder = str(written(tmp_path, recordings))
     for names, columns in (
@@ -539,7 +537,7 @@ def test_the_sensors_that_are_asked_for_are_taken_in_their_order(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("note", "asked", "message"),
+    ("note", "options", "message"),
     [
         ({"skill": "pick"}, {}, "demos: .* contains demonstrations of pick, not of come_here"),
         ({}, {"depth": (8, 8)}, "depth: 8, but .* has"),
@@ -556,11 +554,11 @@ def test_the_sensors_that_are_asked_for_are_taken_in_their_order(tmp_path: Path)
         ),
     ],
 )
-def test_demonstrations_that_do_not_fit_are_refused(
-    tmp_path: Path, note: dict[str, Any], asked: dict[str, Any], message: str
+def test_incompatible_demonstrations_are_refused(
+    tmp_path: Path, note: dict[str, Any], options: dict[str, Any], message: str
 ) -> None:
     folder = str(written(tmp_path, made_up((3,)), **note))
-    wanted = PolicyInputs(NAME, **{"sensors": ("compass", "velocity"), "depth": (5, 7), **asked})
+    wanted = PolicyInputs(NAME, **{"sensors": ("compass", "velocity"), "depth": (5, 7), **options})
     with pytest.raises(UserError, match=message) as error:
         selecting.load([folder], wanted)
     assert "\n" not in str(error.value)
@@ -591,7 +589,7 @@ def tree(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
-def test_demos_writes_a_folder_that_says_what_it_is(recorded: Path) -> None:
+def test_demos_writes_a_folder_with_a_note_of_its_origin(recorded: Path) -> None:
     note = store.read_note(recorded)
     assert (note.skill, note.episodes, note.depth) == (NAME, 16, (SIDE, SIDE))
     held = PolicyInputs.of(NAME).complete()
@@ -606,7 +604,7 @@ def test_demos_writes_a_folder_that_says_what_it_is(recorded: Path) -> None:
     assert tree(recorded.parent) == ["here", "here/demos.json", *shards]
 
 
-def test_with_format_lerobot_the_same_episodes_are_a_lerobot_dataset(
+def test_format_lerobot_writes_the_same_episodes_as_a_lerobot_dataset(
     tmp_path: Path, recorded: Path
 ) -> None:
     reason = "pyarrow comes with the extra 'lerobot', which development does not need"
@@ -618,14 +616,14 @@ def test_with_format_lerobot_the_same_episodes_are_a_lerobot_dataset(
     assert json.loads((out / "meta/info.json").read_text())["total_episodes"] == 2
 
 
-def test_any_number_of_workers_records_the_same(tmp_path: Path, recorded: Path) -> None:
+def test_recordings_are_the_same_for_any_number_of_workers(tmp_path: Path, recorded: Path) -> None:
     again = demos(tmp_path / "two", "num=16", "processes=2")
     for one, other in zip(store.read(again), store.read(recorded), strict=True):
         assert one.number == other.number
         assert_same(one.demonstration, other.demonstration)
 
 
-def test_clone_fits_a_policy_that_acts_and_that_a_training_begins_with(
+def test_clone_fits_a_policy_that_acts_and_initializes_a_training(
     tmp_path: Path, recorded: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "clone"
@@ -646,7 +644,8 @@ def test_clone_fits_a_policy_that_acts_and_that_a_training_begins_with(
     more = ["frames=2000", "rounds=2", *rounds[1:], f"init={out}", f"out={again}"]
     assert cli.main([*words[:-1], *more]) == 0
     rows = [json.loads(line) for line in (again / "metrics.jsonl").read_text().splitlines()]
-    assert [row["round"]["number"] for row in rows] == [1, 2]  # who knows the skill acts at once
+    # An initialized policy acts from the first round.
+    assert [row["round"]["number"] for row in rows] == [1, 2]
     trained = tmp_path / "trained"
     tuned = ["preset=fine_tune", "preset.num_envs=2", "preset.num_steps=16", "preset.steps=64"]
     few = ["preset.ppo.minibatches=2", "preset.ppo.value_warm_up=0"]
@@ -658,7 +657,7 @@ def test_clone_fits_a_policy_that_acts_and_that_a_training_begins_with(
 
 
 def assert_acts(out: Path) -> None:
-    """The policy of a cloning acts by itself, and in another way where it sees something else."""
+    """Asserts that the cloned policy acts alone and reacts to its observations."""
     policy = LearnedPolicy(NAME, out, sample=False)
     assert policy.sees_laser and policy.depth_size is None
     env = SkillEnv(NAME, starts=[near(0, aside=0.5), near(0, aside=-0.5)], num_objects=0)
@@ -670,10 +669,10 @@ def assert_acts(out: Path) -> None:
         assert action.shape == (act.SIZE,) and np.abs(action).max() <= 1.0
         turns.append(float(action[act.BASE.stop - 1]))
     env.close()
-    assert turns[0] - turns[1] > 0.05  # to the goal, be it left or right
+    assert turns[0] - turns[1] > 0.05  # towards the goal, left or right
 
 
-def test_a_finished_recording_or_cloning_is_finished_the_second_time(
+def test_a_finished_recording_or_cloning_is_not_repeated(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, cloned = tmp_path / "demos", tmp_path / "cloned"
@@ -687,7 +686,7 @@ def test_a_finished_recording_or_cloning_is_finished_the_second_time(
         assert cli.main(line) == 0
         assert f"{folder} already contains {what}; choose another out" in capsys.readouterr().out
         assert {p: p.stat().st_mtime_ns for p in folder.rglob("*")} == before
-        assert cli.main([*line, "seed=5"]) == 2  # something else
+        assert cli.main([*line, "seed=5"]) == 2  # other settings
         assert f"{folder} " in capsys.readouterr().err
     monkeypatch.chdir(tmp_path)  # the same folders by other paths
     assert cli.main([*fit[:-2], "demos=demos", "out=cloned"]) == 0
@@ -782,7 +781,7 @@ REFUSED: list[tuple[list[str], str]] = [
 ]
 
 
-def test_what_cannot_be_is_refused_in_one_line_and_leaves_nothing(
+def test_invalid_settings_are_refused_in_one_line_and_leave_no_files(
     tmp_path: Path, recorded: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "full").mkdir()

@@ -1,4 +1,4 @@
-"""Policies of strangers whose notes say what cannot be."""
+"""Checkpoints of unknown origin with invalid deployment notes."""
 
 import dataclasses
 from pathlib import Path
@@ -18,12 +18,12 @@ from tpsrl.training import cloning, loading
 
 @pytest.fixture
 def good(tmp_path: Path) -> Path:
-    """The folder of a training of Pick without camera."""
+    """Folder of a training of Pick without camera."""
     return tiny_policies.trained(tmp_path / "pick", "pick", "full")
 
 
 def changed(folder: Path, part: str, **entries: Any) -> Path:
-    """The checkpoint of a training, with other entries in a part of its note."""
+    """Returns the training's checkpoint after a change of entries in a part of its note."""
     path = folder / checkpoint.FOLDER / checkpoint.BEST
     found = checkpoint.load(path)
     found.note[part] = {**found.note[part], **entries}
@@ -50,7 +50,7 @@ DAMAGE: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("part", "entries", "message"), DAMAGE)
-def test_a_policy_that_contradicts_itself_is_refused_wherever_it_is_given(
+def test_an_inconsistent_policy_is_refused_by_every_setting_that_loads_it(
     good: Path, part: str, entries: dict[str, Any], message: str
 ) -> None:
     path = changed(good, part, **entries)
@@ -62,14 +62,14 @@ def test_a_policy_that_contradicts_itself_is_refused_wherever_it_is_given(
         cloning._init(str(path), PolicyInputs("pick", ("arm",)))
 
 
-def test_what_is_read_can_be_written_again(good: Path) -> None:
+def test_a_deployment_note_is_read_and_written_unchanged(good: Path) -> None:
     found = checkpoint.load(good / checkpoint.FOLDER / checkpoint.BEST)
     made_for = deployed.read(found, checkpoint.policy_spec(found))
     assert made_for.to_json() == {**found.note["deploy"], "sample": True}
     assert (made_for.inputs, made_for.sample) == (PolicyInputs.of("pick", "full"), True)
 
 
-def test_a_cloning_that_begins_with_another_policy_says_what_differs(good: Path) -> None:
+def test_cloning_from_an_incompatible_policy_reports_the_difference(good: Path) -> None:
     with pytest.raises(UserError, match=r"^init: .*was made with skill pick"):
         cloning._init(str(good), PolicyInputs("place", ("arm",)))
     with pytest.raises(UserError, match=r"^init: .*was made with sensors \['arm', "):
@@ -91,7 +91,7 @@ def test_a_network_that_cannot_be_cloned_is_refused_before_demonstrations_are_re
     assert capsys.readouterr().err.startswith(f"tpsrl: error: {message}")
 
 
-def test_a_cloning_does_not_begin_with_a_value_off_the_true_state(tmp_path: Path) -> None:
+def test_cloning_from_a_policy_with_a_privileged_critic_is_refused(tmp_path: Path) -> None:
     made, deploy = tiny_policies.policy("pick", "full")
     seen = {**made.spec.observations, CRITIC: (7,)}
     spec = dataclasses.replace(made.spec, observations=seen)

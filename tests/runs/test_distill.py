@@ -1,4 +1,4 @@
-"""Teachers that label every state, and students that learn from them."""
+"""Teachers that label every state, and students that learn from the labels."""
 
 import dataclasses
 import itertools
@@ -45,7 +45,7 @@ SETTINGS = TrainSettings(
 
 
 class Memorise:
-    """A number is shown in the first step of an episode; the true state has it all the time."""
+    """Environment that shows a number only in the first step; the critic's state always has it."""
 
     spec = SPEC
 
@@ -53,7 +53,7 @@ class Memorise:
         self.num_envs = len(env_ids)
         self._names = list(env_ids)
         self._rngs = [np.random.default_rng((3, env)) for env in env_ids]
-        self._state = np.zeros((self.num_envs, 3))  # the number (2,), steps
+        self._state = np.zeros((self.num_envs, 3))  # number (2,), steps
         self.seconds: dict[str, float] = {}
 
     def reset(self, env_ids: Sequence[int]) -> Observation:
@@ -127,7 +127,7 @@ def trainer(out: Path, **changes: Any) -> Trainer:
     return Trainer(out=out, **(options | changes))
 
 
-def test_a_student_with_memory_reaches_a_teacher_of_the_true_state(tmp_path: Path) -> None:
+def test_a_student_with_memory_matches_a_privileged_teacher(tmp_path: Path) -> None:
     one = trainer(tmp_path)
     assert one.train() == ""
     one.close()
@@ -138,7 +138,7 @@ def test_a_student_with_memory_reaches_a_teacher_of_the_true_state(tmp_path: Pat
 
 
 @pytest.mark.parametrize("changes", [{}, {"surrogate": True, "teacher_falls": True}])
-def test_a_distillation_that_is_resumed_is_as_one_that_was_not(
+def test_a_resumed_distillation_equals_an_uninterrupted_one(
     tmp_path: Path, changes: dict[str, Any]
 ) -> None:
     ppo = dataclasses.replace(SETTINGS.ppo, **changes)
@@ -165,7 +165,7 @@ def test_a_distillation_that_is_resumed_is_as_one_that_was_not(
         assert torch.equal(one, other)
 
 
-def test_the_weight_of_the_teacher_falls_to_nothing(tmp_path: Path) -> None:
+def test_the_weight_of_the_teacher_decreases_linearly(tmp_path: Path) -> None:
     ppo = dataclasses.replace(SETTINGS.ppo, teacher_falls=True, teacher_coef=0.5)
     one = trainer(tmp_path, settings=dataclasses.replace(SETTINGS, steps=128 * 4, ppo=ppo))
     one.train()
@@ -174,7 +174,7 @@ def test_the_weight_of_the_teacher_falls_to_nothing(tmp_path: Path) -> None:
     assert weights == pytest.approx([0.5, 0.375, 0.25, 0.125])
 
 
-def test_who_acts_goes_over_from_the_teacher_to_the_student() -> None:
+def test_mixed_actions_interpolate_between_student_and_teacher() -> None:
     taught, student = teacher(), ActorCritic(SPEC, NETWORK)
     shown = {"state": torch.rand(4, 2), "critic": torch.rand(4, 3)}
     rest = torch.zeros(4, 3), student.initial_memory(4), torch.ones(4, dtype=torch.bool)
@@ -185,10 +185,10 @@ def test_who_acts_goes_over_from_the_teacher_to_the_student() -> None:
         torch.testing.assert_close(step.memory, student.act(shown, *rest).memory)
 
 
-def test_errors_count_by_the_precision_of_the_teacher() -> None:
+def test_errors_are_weighted_by_the_precision_of_the_teacher() -> None:
     taught, mask = teacher(), torch.tensor(SPEC.mask)
     label = Label(torch.tensor([[0.0, 0.0, 0.5]]), torch.tensor([[0.1, 0.2, 0.3]]))
-    off = torch.tensor([[0.05, 0.4, 0.5]])  # half a deviation, two deviations, a switch that is on
+    off = torch.tensor([[0.05, 0.4, 0.5]])  # half and two standard deviations, a switch that is on
     expected = (0.5 * 0.5**2 + (2.0 - 0.5)) / 2 - 0.2 * np.log(0.75)
     assert float(taught.distance(off, label, mask, 0.2)) == pytest.approx(expected, abs=1e-6)
     only = torch.tensor([True, False, False])
@@ -202,19 +202,19 @@ def test_errors_count_by_the_precision_of_the_teacher() -> None:
         ({"previous_action": True}, "teacher: must not have its previous action"),
     ],
 )
-def test_what_is_no_function_of_the_state_is_no_teacher(
+def test_a_policy_with_memory_or_previous_action_cannot_be_a_teacher(
     changes: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UserError, match=message):
         teacher(**changes)
 
 
-def test_without_a_teacher_there_is_nothing_to_be_near_to(tmp_path: Path) -> None:
+def test_teacher_coef_without_a_teacher_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="teacher_coef: there is no teacher"):
         trainer(tmp_path, teacher=None)
 
 
-def test_labels_are_the_actions_of_the_teacher_in_every_state_of_a_run(tmp_path: Path) -> None:
+def test_labels_equal_the_actions_of_the_teacher_in_every_state(tmp_path: Path) -> None:
     made = untrained("pick", "teacher", dataclasses.replace(MEMORYLESS, state_width=32))
     path = save(tmp_path / "teacher.safetensors", *made)
     held = PolicyInputs.of("pick", "teacher")
@@ -242,7 +242,7 @@ def test_labels_are_the_actions_of_the_teacher_in_every_state_of_a_run(tmp_path:
         (["teacher=LAME"], "teacher: must act on the true state alone"),
     ],
 )
-def test_a_distillation_refuses_what_cannot_teach(
+def test_a_distillation_refuses_an_invalid_teacher(
     words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lame = save(tmp_path / "lame.safetensors", *untrained("pick", "teacher"))

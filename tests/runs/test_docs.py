@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The docs site, built strictly: a broken link or a missing page ends the build."""
+    """Docs site from a strict build: a broken link or a missing page ends the build."""
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
@@ -22,23 +22,23 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_start_of_the_site_is_the_readme(site: Path) -> None:
+def test_the_start_page_of_the_site_is_the_readme(site: Path) -> None:
     assert "diagnose the skills of a home robot" in (site / "index.html").read_text()
 
 
-def test_every_link_of_a_page_leads_to_a_file_of_the_site(site: Path) -> None:
-    """mkdocs checks those of Markdown; these are of the finished pages, images included."""
+def test_every_link_of_a_page_points_to_a_file_of_the_site(site: Path) -> None:
+    """Checks links of the finished pages, including images; mkdocs checks those of Markdown."""
     broken = []
     for page in site.rglob("*.html"):
         for target in re.findall(r'(?:href|src)="([^"#?]+)', page.read_text()):
             elsewhere = re.match(r"\w+:|//", target)
-            # The page for what was not found may stand anywhere, so its links begin at the root.
+            # The page 404.html can be shown under any address, so its links begin at the root.
             if not elsewhere and page.name != "404.html" and not (page.parent / target).exists():
                 broken.append((page.name, target))
     assert broken == []
 
 
-def test_the_site_fetches_nothing_from_elsewhere(site: Path) -> None:
+def test_the_site_fetches_nothing_from_other_hosts(site: Path) -> None:
     fetched = re.compile(r'<(?:script|img|iframe|link)\b[^>]*?(?:src|href)="((?:https?:)?//[^"]+)"')
     pages = {page.name: fetched.findall(page.read_text()) for page in site.rglob("*.html")}
     assert {name: found for name, found in pages.items() if found} == {}

@@ -42,7 +42,7 @@ from tpsrl.world.scenarios import load_scenario
 
 
 class Dying(Fake):
-    """A worker whose process is killed in its second episode."""
+    """Worker whose process is killed in its second episode."""
 
     def work(self, job: EpisodeJob) -> EpisodeResult:
         if job.episode.id == "test/1":
@@ -51,7 +51,7 @@ class Dying(Fake):
 
 
 class Losing(Fake):
-    """A worker whose home is lost in its second episode."""
+    """Worker whose home is lost in its second episode."""
 
     def work(self, job: EpisodeJob) -> EpisodeResult:
         if job.episode.id == "test/1":
@@ -60,7 +60,7 @@ class Losing(Fake):
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_an_episode_whose_home_is_lost_is_named_and_not_counted(
+def test_an_episode_whose_home_is_lost_is_reported_and_not_counted(
     dataset: Path, tmp_path: Path, processes: int
 ) -> None:
     console, out = Console(record=True, width=200), tmp_path / "out"
@@ -89,12 +89,12 @@ def test_the_report_is_the_same_for_any_number_of_processes(dataset: Path, tmp_p
     assert outputs[0] == outputs[1]
 
 
-@pytest.mark.parametrize(("asked", "expected"), [("processes=1", 1), ("processes=0", None)])
-def test_episodes_are_made_by_as_many_processes_as_were_asked_for(
+@pytest.mark.parametrize(("option", "expected"), [("processes=1", 1), ("processes=0", None)])
+def test_episodes_are_generated_by_the_given_number_of_processes(
     dataset: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    asked: str,
+    option: str,
     expected: int | None,
 ) -> None:
     made_by: list[int | None] = []
@@ -104,12 +104,12 @@ def test_episodes_are_made_by_as_many_processes_as_were_asked_for(
         return load_episodes(dataset)
 
     monkeypatch.setattr(datasets, "load", load)
-    overrides = ["scenario=tidy_house", "analysis_episodes=0", f"out={tmp_path / 'out'}", asked]
+    overrides = ["scenario=tidy_house", "analysis_episodes=0", f"out={tmp_path / 'out'}", option]
     evaluate(config.load(EvalSettings, config.parse(overrides)), quiet(), Fake)
     assert made_by == [expected]
 
 
-def test_the_files_hold_what_was_run(dataset: Path, tmp_path: Path) -> None:
+def test_the_output_files_contain_the_evaluated_episodes(dataset: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     report = evaluate(settings(dataset, out, "processes=1", "num_episodes=2"), quiet(), Fake)
     assert json.loads((out / "report.json").read_text()) == encode(report)
@@ -121,7 +121,7 @@ def test_the_files_hold_what_was_run(dataset: Path, tmp_path: Path) -> None:
     assert not (out / "videos").exists()
 
 
-def test_as_many_episodes_are_filmed_as_were_asked_for(dataset: Path, tmp_path: Path) -> None:
+def test_the_requested_number_of_episodes_is_filmed(dataset: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     evaluate(settings(dataset, out, "processes=1", "videos=2", "video_stride=10"), quiet(), Fake)
     assert sorted(p.name for p in (out / "videos").iterdir()) == ["0000.mp4", "0001.mp4"]
@@ -133,7 +133,7 @@ def test_as_many_episodes_are_filmed_as_were_asked_for(dataset: Path, tmp_path: 
     assert not (out / "videos").exists()
 
 
-def test_the_report_counts_and_names_what_failed(dataset: Path, tmp_path: Path) -> None:
+def test_the_report_counts_and_names_failures(dataset: Path, tmp_path: Path) -> None:
     report = evaluate(settings(dataset, tmp_path / "out", "processes=1"), quiet(), Fake)
     assert report.success.mean == 2 / 3
     assert [s.name for s in report.stages][:4] == [
@@ -148,7 +148,7 @@ def test_the_report_counts_and_names_what_failed(dataset: Path, tmp_path: Path) 
     assert all("cracker" not in c.predicate for c in causes)
 
 
-def test_a_time_limit_is_a_named_cause(dataset: Path, tmp_path: Path) -> None:
+def test_a_step_limit_is_reported_as_first_cause(dataset: Path, tmp_path: Path) -> None:
     limited = settings(dataset, tmp_path / "out", "processes=1", "protocol.limits.episode_steps=20")
     report = evaluate(limited, quiet(), Fake)
     assert report.success.mean == 0.0
@@ -156,9 +156,7 @@ def test_a_time_limit_is_a_named_cause(dataset: Path, tmp_path: Path) -> None:
     assert report.protocol_changes == {"limits.episode_steps": 20}
 
 
-def test_an_episode_is_carried_on_after_a_timeout_unless_told_otherwise(
-    dataset: Path, tmp_path: Path
-) -> None:
+def test_an_episode_continues_after_a_timeout_by_default(dataset: Path, tmp_path: Path) -> None:
     limited = "processes=1", "num_episodes=1", "protocol.limits.pick.steps=3"
     report = evaluate(settings(dataset, tmp_path / "on", *limited, "videos=1"), quiet(), Fake)
     found = report.timeouts
@@ -167,7 +165,7 @@ def test_an_episode_is_carried_on_after_a_timeout_unless_told_otherwise(
     assert record["ended_by"] == "timeout" and record["timeouts"]["first"]["name"] == "pick obj_0"
     assert record["timeouts"]["ignored"]["ended_by"] == "stop"
     frames, _ = imageio_ffmpeg.count_frames_and_secs(str(tmp_path / "on" / record["video"]))
-    assert frames == math.ceil(record["steps"] / 4)  # the film ends where the episode does
+    assert frames == math.ceil(record["steps"] / 4)  # the film ends with the episode
     off = settings(dataset, tmp_path / "off", *limited, "after_timeout=false")
     assert evaluate(off, quiet(), Fake).timeouts.ignored is None
     (stopped,) = read(tmp_path / "off")
@@ -175,11 +173,11 @@ def test_an_episode_is_carried_on_after_a_timeout_unless_told_otherwise(
     assert changed == {"video", "timeouts"}
 
 
-def test_how_much_of_the_view_is_blocked_is_measured_when_asked(
+def test_the_blocked_share_of_the_view_is_measured_if_requested(
     dataset: Path, tmp_path: Path
 ) -> None:
     class Dark(fake.PicturedHome):
-        """What is in the hand fills the lower part of the picture."""
+        """Home in which the held object fills the lower part of the image."""
 
         def depth(self, env_ids: Any, height: int = 64, width: int = 64) -> np.ndarray:
             self.looks = getattr(self, "looks", 0) + 1
@@ -210,11 +208,11 @@ def read(out: Path) -> list[dict[str, Any]]:
 def test_a_dead_worker_ends_the_run_and_leaves_no_report(dataset: Path, tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"died while working on episode test/1: signal SIGKILL"):
         evaluate(settings(dataset, tmp_path / "out", "processes=2"), quiet(), Dying)
-    # The other worker may have finished an episode by then, which is kept.
+    # The other worker may have finished an episode by then; that episode is kept.
     assert [path for path in tmp_path.glob("out/*") if path.name != ".running"] == []
 
 
-def test_an_invalid_episode_leaves_an_earlier_report_as_it_was(
+def test_an_invalid_episode_leaves_an_earlier_report_unchanged(
     dataset: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
@@ -226,7 +224,7 @@ def test_an_invalid_episode_leaves_an_earlier_report_as_it_was(
     assert left == before
 
 
-def test_the_robot_itself_gives_the_same_report_in_one_process_and_in_two(tmp_path: Path) -> None:
+def test_simulated_episodes_give_the_same_report_in_one_or_two_processes(tmp_path: Path) -> None:
     path = tmp_path / "two.jsonl.gz"
     drawn, _ = datasets.generate(
         Source(load_scenario("tidy_house"), "val", 7), range(2), processes=1
@@ -254,7 +252,7 @@ def test_a_file_of_another_split_is_refused(dataset: Path, tmp_path: Path) -> No
         evaluate(settings(dataset, tmp_path / "out", "split=train"), quiet(), Fake)
 
 
-def test_of_a_file_of_several_splits_what_fits_is_run_and_the_rest_counted(tmp_path: Path) -> None:
+def test_episodes_of_other_splits_in_a_file_are_left_out_and_counted(tmp_path: Path) -> None:
     path, one = tmp_path / "set.jsonl.gz", fake.make_episode
     others = [one(id="test/2", split="train"), one(id="test/4", scenario="set_table")]
     save_episodes(path, [others[0], one(id="test/6"), others[1]])
@@ -264,7 +262,7 @@ def test_of_a_file_of_several_splits_what_fits_is_run_and_the_rest_counted(tmp_p
     assert "of the file left out" in (tmp_path / "out" / "report.html").read_text()
 
 
-def test_invalid_episodes_are_all_named_before_the_first_is_run(
+def test_all_invalid_episodes_are_listed_before_the_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path, one = tmp_path / "set.jsonl.gz", fake.make_episode
@@ -285,7 +283,7 @@ def test_invalid_episodes_are_all_named_before_the_first_is_run(
 
 
 @pytest.mark.parametrize("field", ["robot_start", "objects[0].pos", "targets[0].goal"])
-def test_what_is_outside_of_the_apartment_makes_an_episode_invalid(
+def test_an_episode_with_a_position_outside_the_apartment_is_invalid(
     field: str, tmp_path: Path
 ) -> None:
     path, inside = tmp_path / "set.jsonl.gz", fake.make_episode(id="test/0", num_targets=1)
@@ -313,7 +311,7 @@ def test_what_is_outside_of_the_apartment_makes_an_episode_invalid(
         ("plan", "(nav goal_0)", "line 1, column 1: nav takes 2 entities, 1 given"),
     ],
 )
-def test_a_faulty_domain_or_plan_is_no_fault_of_the_episodes(
+def test_a_faulty_domain_or_plan_is_not_blamed_on_the_episodes(
     key: str, text: str, message: str, dataset: Path, tmp_path: Path, capsys: Any
 ) -> None:
     path = tmp_path / "mine.txt"
@@ -324,7 +322,7 @@ def test_a_faulty_domain_or_plan_is_no_fault_of_the_episodes(
     assert "invalid" not in capsys.readouterr().out and not (tmp_path / "out").exists()
 
 
-def test_a_home_that_is_lost_in_the_check_does_not_make_its_episode_invalid(
+def test_a_home_lost_during_validation_does_not_make_its_episode_invalid(
     dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Crashing(fake.KinematicHome):
@@ -336,7 +334,7 @@ def test_a_home_that_is_lost_in_the_check_does_not_make_its_episode_invalid(
     assert report.num_episodes == 3 and not report.invalid and not report.lost
 
 
-def test_goals_that_hold_at_the_start_are_counted_apart(tmp_path: Path) -> None:
+def test_episodes_solved_at_the_start_are_counted_separately(tmp_path: Path) -> None:
     path, normal = tmp_path / "set.jsonl.gz", fake.make_episode(id="test/1", num_targets=1)
     there = dataclasses.replace(normal.targets[0], goal=normal.objects[0].pos)
     save_episodes(path, [normal, dataclasses.replace(normal, id="test/0", targets=(there,))])
@@ -345,20 +343,20 @@ def test_goals_that_hold_at_the_start_are_counted_apart(tmp_path: Path) -> None:
     assert report.solved_at_start.episodes == 1 and report.solved_at_start.others.mean == 0.0
 
 
-def test_the_report_has_the_versions_of_the_libraries(dataset: Path, tmp_path: Path) -> None:
+def test_the_report_contains_the_versions_of_the_libraries(dataset: Path, tmp_path: Path) -> None:
     report = evaluate(settings(dataset, tmp_path / "out", "processes=1"), quiet(), Fake)
     assert report.versions["numpy"] == np.__version__
     assert set(report.versions) == {"mujoco", "numba", "numpy", "torch"}
 
 
-def test_the_digest_tells_datasets_apart() -> None:
+def test_the_digest_differs_between_datasets() -> None:
     one, other = fake.make_episode(), fake.make_episode(robot_start=(0.0, 0.1, 0.0))
     assert episodes.digest([one]) == episodes.digest([fake.make_episode()])
     assert episodes.digest([one]) != episodes.digest([other])
     assert episodes.digest([one, other]) != episodes.digest([other, one])
 
 
-def test_protocol_habitat_has_the_benchmarks_numbers() -> None:
+def test_protocol_habitat_has_the_thresholds_of_the_benchmark() -> None:
     protocol = config.load_preset("protocol", "habitat", Protocol)
     assert protocol.skills == tables.thresholds()
     assert protocol.predicates == PredicateThresholds(2.0, 0.3, 0.35, 0.15, 1.07, 0.15)
@@ -367,7 +365,7 @@ def test_protocol_habitat_has_the_benchmarks_numbers() -> None:
     assert protocol.changes() == {}
 
 
-def test_a_caption_names_the_step_and_what_it_lacks() -> None:
+def test_a_caption_names_the_step_and_its_unmet_condition() -> None:
     home, episode = fake.KinematicHome(), fake.make_episode()
     home.reset([0], [episode])
     info = StepInfo(
@@ -389,7 +387,7 @@ def test_a_caption_names_the_step_and_what_it_lacks() -> None:
     assert "step 90, 3.0 s" in caption.status and "holds nothing" in caption.status
 
 
-def test_every_goal_has_a_marker_and_the_current_object_another_until_it_is_held() -> None:
+def test_every_goal_and_the_current_object_until_held_have_a_marker() -> None:
     home, episode = fake.KinematicHome(), fake.make_episode(num_objects=3, num_targets=2)
     home.reset([0], [episode])
     world = home.state([0])
@@ -402,7 +400,7 @@ def test_every_goal_has_a_marker_and_the_current_object_another_until_it_is_held
     assert len(film.markers(episode, world, current=-1)) == 2
 
 
-def test_a_skill_without_a_scripted_version_is_asked_for_only_where_a_plan_needs_it() -> None:
+def test_a_skill_without_a_scripted_version_is_refused_only_when_used() -> None:
     with registry.registered(unscripted(actions=())):
         acting = agents.Policies(AgentPreset(), {})
         executor = Executor(fake.PicturedHome(), acting, reset_arm=fake.Fold())
@@ -411,7 +409,7 @@ def test_a_skill_without_a_scripted_version_is_asked_for_only_where_a_plan_needs
             executor.policy("loiter")
 
 
-def test_an_evaluation_of_all_skills_leaves_out_who_has_nobody_to_act(tmp_path: Path) -> None:
+def test_an_evaluation_of_all_skills_omits_those_without_a_policy(tmp_path: Path) -> None:
     ran, console = [], Console(record=True, width=300)
 
     def run(settings: SkillSettings, _: Console) -> dict[str, Any]:
@@ -422,13 +420,13 @@ def test_an_evaluation_of_all_skills_leaves_out_who_has_nobody_to_act(tmp_path: 
     with registry.registered(unscripted(actions=("nav",))), pytest.raises(ZeroDivisionError):
         evaluate_skills(settings, console, run)
     assert ran == ["navigate"]
-    said = console.export_text()
-    assert "left out: skills.loiter: there is no scripted version" in said
-    assert "train a policy with `tpsrl train loiter`" in said
+    output = console.export_text()
+    assert "left out: skills.loiter: there is no scripted version" in output
+    assert "train a policy with `tpsrl train loiter`" in output
 
 
 def unscripted(actions: tuple[str, ...]) -> SkillSpec:
-    """A skill that has to be learned."""
+    """Returns a skill without a scripted version."""
     return dataclasses.replace(
         registry.get("navigate"), name="loiter", scripted=None, actions=actions, seed=None
     )

@@ -1,4 +1,4 @@
-"""The encoder of docs/add_an_encoder.md, end to end: its own file is all that it takes."""
+"""The encoder of docs/add_an_encoder.md, from registration to evaluation, in a file of its own."""
 
 import json
 import shutil
@@ -34,14 +34,14 @@ TINY = [
 
 
 def forget() -> None:
-    """As if nobody had named the file yet."""
+    """Unregisters the encoder of the example."""
     encoders.unregister_encoder(NAME)
     sys.modules.pop(NAME, None)
 
 
 @pytest.fixture(autouse=True)
 def forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What a command makes known stays known in its process, which here is that of all tests."""
+    """Undoes registrations, which otherwise last for the process shared by all tests."""
     monkeypatch.setenv(encoders.VARIABLE, "")
     monkeypatch.setattr(sys, "path", list(sys.path))
     yield
@@ -52,7 +52,7 @@ def forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a training with the encoder, by whose name nothing is known any more."""
+    """Folder of a training with the encoder, which is unregistered afterwards."""
     out = tmp_path_factory.mktemp("trained")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(encoders.VARIABLE, "")
@@ -81,7 +81,9 @@ def test_the_example_is_trained(trained: Path) -> None:
     assert "trunk.encoder.body.0.weight" in found.part("policy")
 
 
-def test_it_acts_the_same_in_this_process_and_in_two_others(trained: Path, tmp_path: Path) -> None:
+def test_evaluations_are_the_same_in_one_and_in_two_processes(
+    trained: Path, tmp_path: Path
+) -> None:
     reports = []
     for processes in (1, 2):
         out = tmp_path / str(processes)
@@ -91,16 +93,14 @@ def test_it_acts_the_same_in_this_process_and_in_two_others(trained: Path, tmp_p
     assert reports[0]["learned"]["pointnav"]["trained_steps"] == STEPS
 
 
-def test_a_training_remembers_the_file_that_its_encoder_is_in(
-    trained: Path, tmp_path: Path
-) -> None:
+def test_a_training_records_the_file_of_its_encoder(trained: Path, tmp_path: Path) -> None:
     assert config.entry_of(trained / "config.yaml", "encoder_modules") == str(FILE)
     copy, more = shutil.copytree(trained, tmp_path / "copy"), STEPS + 64
     assert cli.main(["train", f"resume={copy}", f"preset.steps={more}"]) == 0
     assert checkpoint.load(copy / "checkpoints" / "latest.safetensors").note["steps"] == more
 
 
-def test_a_checkpoint_whose_encoder_is_unknown_says_what_makes_it_known(
+def test_a_checkpoint_with_an_unknown_encoder_names_its_file(
     trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     copy = tmp_path / "copy.safetensors"
@@ -109,11 +109,11 @@ def test_a_checkpoint_whose_encoder_is_unknown_says_what_makes_it_known(
     printed = capsys.readouterr().err
     assert f"copy.safetensors has an unknown encoder, '{NAME}'; register it with {KNOWN}" in printed
     assert printed.count("\n") == 1
-    assert NAME not in encoder_names()  # Reading it has run no code.
+    assert NAME not in encoder_names()  # Loading the checkpoint runs no code.
 
 
 @pytest.mark.parametrize("command", [["train", "pointnav"], ["bench", "train"]])
-def test_an_encoder_that_is_not_known_is_refused_before_anything_runs(
+def test_an_unknown_encoder_is_refused_before_the_run(
     command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main([*command, f"preset.policy.encoder={NAME}", f"out={tmp_path / 'out'}"]) == 2
@@ -124,7 +124,7 @@ def test_an_encoder_that_is_not_known_is_refused_before_anything_runs(
 
 
 @pytest.mark.parametrize("command", ["train pointnav", "bench train", "eval pick", "video skills"])
-def test_a_relative_path_is_good_from_anywhere_afterwards(
+def test_a_relative_module_path_is_stored_as_an_absolute_path(
     command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(FILE.parent)
@@ -133,7 +133,9 @@ def test_a_relative_path_is_good_from_anywhere_afterwards(
 
 
 @pytest.mark.parametrize("shape", [(32, 32), (64, 64), (33, 100)])
-def test_it_tells_images_apart_each_by_itself(shape: tuple[int, int]) -> None:
+def test_the_encoder_distinguishes_images_independently_of_their_batch(
+    shape: tuple[int, int],
+) -> None:
     load()
     encoder = make_encoder(NAME, 8, {"depth": shape}, 24)
     assert encoder is not None
@@ -143,12 +145,12 @@ def test_it_tells_images_apart_each_by_itself(shape: tuple[int, int]) -> None:
     torch.testing.assert_close(encoder(images[3:4])[0], vectors[3], rtol=1e-4, atol=1e-5)
 
 
-def test_it_tells_places_of_an_empty_image_apart() -> None:
+def test_the_encoder_distinguishes_positions_in_an_empty_image() -> None:
     load()
     encoder = make_encoder(NAME, 8, {"depth": (64, 64)}, 24)
     assert encoder is not None
     features = encoder.body(torch.cat((torch.zeros(1, 1, 64, 64), encoder.place), 1))
-    # In the middle, where no padding is seen.
+    # The middle of the image is unaffected by padding.
     assert not torch.allclose(features[0, :, 3, 3], features[0, :, 4, 4], atol=1e-3)
 
 
@@ -156,7 +158,7 @@ def test_it_tells_places_of_an_empty_image_apart() -> None:
 
 
 class Flat(nn.Module):
-    """The smallest encoder there is."""
+    """Encoder with a single linear layer."""
 
     def __init__(self, width: int, shape: tuple[int, int], size: int) -> None:
         super().__init__()
@@ -167,18 +169,18 @@ class Flat(nn.Module):
 
 
 class Other(Flat):
-    """Another one."""
+    """Encoder of another class."""
 
 
 class TooWide(Flat):
-    """Makes more numbers than requested."""
+    """Encoder whose output is larger than requested."""
 
     def forward(self, depth: torch.Tensor) -> torch.Tensor:
         return super().forward(depth).repeat(1, 2)
 
 
 class Mixing(Flat):
-    """Looks at the other images too."""
+    """Encoder whose output depends on the other images of the batch."""
 
     def __init__(self, width: int, shape: tuple[int, int], size: int) -> None:
         super().__init__(width, shape, size)
@@ -188,33 +190,33 @@ class Mixing(Flat):
         return self.norm(super().forward(depth))
 
 
-def test_encoders_come_after_those_in_the_box_by_their_names() -> None:
+def test_registered_encoders_follow_the_built_in_ones_in_alphabetical_order() -> None:
     register_encoder("zigzag", Flat)
     register_encoder("flat", Other)
     assert encoder_names() == (*IN_THE_BOX, "flat", "zigzag")
 
 
-def test_a_name_is_given_once() -> None:
+def test_a_name_can_be_registered_for_one_class_only() -> None:
     with pytest.raises(UserError, match="encoder: 'resnet18' is registered already"):
         register_encoder("resnet18", Flat)
     register_encoder("flat", Flat)
     with pytest.raises(UserError, match="encoder: 'flat' is registered already"):
         register_encoder("flat", Other)
-    register_encoder("flat", Flat)  # as a script that its workers import
+    register_encoder("flat", Flat)  # as in a script that its workers import
 
 
 @pytest.mark.parametrize("name", ["Flat", "flat-cnn", "2d", ""])
-def test_what_is_no_name_is_refused(name: str) -> None:
+def test_an_invalid_name_is_refused(name: str) -> None:
     with pytest.raises(UserError, match=f"encoder: '{name}' is not a valid name"):
         register_encoder(name, Flat)
 
 
-def test_what_is_no_class_of_modules_is_refused() -> None:
+def test_a_value_that_is_not_a_module_class_is_refused() -> None:
     with pytest.raises(UserError, match=r"encoder flat: 3 is not a subclass of torch\.nn\.Module"):
         register_encoder("flat", 3)  # type: ignore[arg-type]
 
 
-def test_an_encoder_that_makes_vectors_of_another_size_is_refused() -> None:
+def test_an_encoder_with_an_output_of_another_size_is_refused() -> None:
     register_encoder("flat", TooWide)
     with pytest.raises(
         UserError, match=r"encoder flat: returns \(3, 16\) for 3 images, .* \(3, 8\)"
@@ -237,7 +239,7 @@ def test_an_encoder_with_batch_statistics_is_refused() -> None:
         ("absent_module", None, r"encoder_modules: cannot import absent_module \(ModuleNotFound"),
     ],
 )
-def test_a_module_that_is_no_good_is_named_on_one_line(
+def test_an_invalid_encoder_module_is_refused_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str | None, message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -260,7 +262,7 @@ def saved(path: Path, encoder: str) -> checkpoint.Checkpoint:
     return checkpoint.load(path)
 
 
-def test_a_checkpoint_names_the_file_that_its_encoder_is_from(tmp_path: Path) -> None:
+def test_a_checkpoint_records_the_file_of_its_encoder(tmp_path: Path) -> None:
     load()
     found = saved(tmp_path / "own", NAME)
     assert found.note["encoder_module"] == str(FILE)
@@ -268,7 +270,7 @@ def test_a_checkpoint_names_the_file_that_its_encoder_is_from(tmp_path: Path) ->
     assert "encoder_module" not in saved(tmp_path / "ours", "nature_cnn").note
 
 
-def test_an_encoder_in_a_package_is_named_by_its_module(
+def test_an_encoder_in_a_package_is_recorded_by_module_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "of_mine").mkdir()
@@ -280,7 +282,7 @@ def test_an_encoder_in_a_package_is_named_by_its_module(
         del sys.modules[module]
 
 
-def test_a_checkpoint_that_names_no_module_says_how_encoders_are_made_known(
+def test_a_checkpoint_without_a_module_explains_how_to_register_encoders(
     tmp_path: Path,
 ) -> None:
     load()

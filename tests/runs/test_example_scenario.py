@@ -1,4 +1,4 @@
-"""docs/add_a_scenario.md, followed word by word."""
+"""The commands and code of docs/add_a_scenario.md, executed in their order."""
 
 import contextlib
 import io
@@ -34,7 +34,7 @@ def elsewhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def printed(folder: Path) -> dict[str, str]:
-    """What every command of the page prints, run in its order in a folder with the file alone."""
+    """Output of every command of the page, run in order in a folder that has only the file."""
     outputs = {}
     with pytest.MonkeyPatch.context() as patch, contextlib.chdir(folder):
         patch.setenv("TPSRL_CACHE", str(folder / "cache"))
@@ -56,7 +56,7 @@ def test_the_page_shows_the_example() -> None:
     assert [text for language, text in BLOCKS if language == "yaml"] == [EXAMPLE.read_text()]
 
 
-def test_its_episodes_are_what_the_file_says(printed: dict[str, str]) -> None:
+def test_the_episodes_follow_the_scenario_file(printed: dict[str, str]) -> None:
     (episode,) = load_episodes("out/episodes/clear_table_val_0.jsonl.gz")
     assert episode.id == "clear_table_val_0_00000"
     assert len(episode.objects) == 12 and len(episode.targets) == 2
@@ -65,18 +65,18 @@ def test_its_episodes_are_what_the_file_says(printed: dict[str, str]) -> None:
         assert target.receptacle in ("counter_left", "counter_right")
 
 
-def test_it_is_planned_without_a_finding(printed: dict[str, str]) -> None:
+def test_the_scenario_is_planned_without_warnings(printed: dict[str, str]) -> None:
     assert "2 objects to move" in printed["tpsrl plan clear_table.yaml"]
     assert "8. place(" in printed["tpsrl plan clear_table.yaml"]
 
 
-def test_the_scripted_robot_does_it(printed: dict[str, str]) -> None:
+def test_the_scripted_skills_solve_the_scenario(printed: dict[str, str]) -> None:
     report = json.loads(Path("out/clear_table/report.json").read_text())
     assert (report["scenario"], report["title"]) == ("clear_table", "Clear the Table")
     assert report["success"]["mean"] == 1.0
 
 
-def test_the_settings_written_beside_the_report_make_the_same_scenario(
+def test_the_settings_beside_the_report_reproduce_the_scenario(
     printed: dict[str, str],
 ) -> None:
     written = yaml.safe_load(Path("out/clear_table/config.yaml").read_text())["scenario"]
@@ -85,13 +85,13 @@ def test_the_settings_written_beside_the_report_make_the_same_scenario(
     assert again == config.load_preset("scenario", str(EXAMPLE), Scenario)
 
 
-def test_a_film_of_it_goes_where_the_page_says(printed: dict[str, str]) -> None:
+def test_a_film_of_the_scenario_is_saved_in_the_documented_folder(printed: dict[str, str]) -> None:
     command = video.choose("clear_table.yaml")
     settings = config.load(command.settings, command.fixed)
     assert filming.filmed(settings, "clear_table.yaml").out == "out/videos/clear_table"
 
 
-def test_the_page_s_python_runs() -> None:
+def test_the_python_code_of_the_page_runs() -> None:
     Path("clear_table.yaml").write_text(EXAMPLE.read_text())
     (code,) = (text for language, text in BLOCKS if language == "python")
     names: dict[str, list] = {}
@@ -99,7 +99,7 @@ def test_the_page_s_python_runs() -> None:
     assert [e.id for e in names["episodes"]] == [f"clear_table_val_0_0000{i}" for i in (0, 1)]
 
 
-def test_an_edited_file_is_drawn_anew() -> None:
+def test_an_edited_file_gives_new_episodes() -> None:
     example = config.load_preset("scenario", str(EXAMPLE), Scenario)
     first = datasets.load(example, "val", 1, num_objects=12)
     edited = EXAMPLE.read_text().replace("starts: [table_1]", "starts: [sofa]")

@@ -1,4 +1,4 @@
-"""The skill of docs/add_a_skill.md, end to end: its own file is all that it takes."""
+"""The skill of docs/add_a_skill.md, from registration to a plan, in a file of its own."""
 
 import json
 import os
@@ -30,7 +30,7 @@ TINY = [
 
 @pytest.fixture(autouse=True)
 def forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What a command makes known stays known in its process, which here is that of all tests."""
+    """Undoes registrations, which otherwise last for the process shared by all tests."""
     monkeypatch.setenv(registry.VARIABLE, "")
     path = list(sys.path)
     yield
@@ -43,7 +43,7 @@ def command(*words: str) -> None:
     assert cli.main([*words, f"skill_modules={FILE}"]) == 0
 
 
-def test_the_example_is_trained_evaluated_and_put_into_a_plan(tmp_path: Path) -> None:
+def test_the_example_is_trained_evaluated_and_used_in_a_plan(tmp_path: Path) -> None:
     trained, alone, chain = (str(tmp_path / name) for name in ("trained", "alone", "chain"))
     command("train", NAME, *TINY, f"out={trained}")
     assert load(f"{trained}/checkpoints/best.safetensors").note["steps"] == 1024
@@ -62,12 +62,12 @@ def test_the_example_is_trained_evaluated_and_put_into_a_plan(tmp_path: Path) ->
     assert stages[0]["succeeded"] == 1
 
 
-def test_its_scripted_version_comes_near(tmp_path: Path) -> None:
+def test_the_scripted_version_of_the_example_succeeds(tmp_path: Path) -> None:
     command("eval", NAME, "num_episodes=3", "processes=1", f"out={tmp_path}")
     assert json.loads((tmp_path / "report.json").read_text())["success"]["mean"] > 0.6
 
 
-def test_a_training_remembers_the_file_that_its_skill_is_in(tmp_path: Path) -> None:
+def test_a_training_records_the_file_of_its_skill(tmp_path: Path) -> None:
     out = str(tmp_path / "trained")
     command("train", NAME, *TINY, "preset.steps=1024", f"out={out}")
     assert config.entry_of(Path(out) / "config.yaml", "skill_modules") == str(FILE)
@@ -78,7 +78,7 @@ def test_a_training_remembers_the_file_that_its_skill_is_in(tmp_path: Path) -> N
     assert load(f"{out}/checkpoints/latest.safetensors").note["steps"] == 2048
 
 
-def test_it_is_a_gymnasium_environment() -> None:
+def test_the_example_is_a_gymnasium_environment() -> None:
     registry.load_modules(str(FILE))
     from skills import gym
 
@@ -91,13 +91,13 @@ def test_it_is_a_gymnasium_environment() -> None:
     del gymnasium.registry["tpsrl/ComeNear-v0"]
 
 
-def test_without_being_named_for_an_action_it_does_not_carry_it_out() -> None:
+def test_the_example_executes_an_action_only_if_named_for_it() -> None:
     registry.load_modules(str(FILE))
     assert registry.carrying_out("nav").name == "navigate"
     assert registry.carrying_out("nav", {"nav": NAME}).name == NAME
 
 
-def test_its_numbers_are_the_same_on_numpy_and_torch() -> None:
+def test_the_example_gives_the_same_results_with_numpy_and_torch() -> None:
     from small_worlds import random_goals, random_worlds, to_torch
 
     registry.load_modules(str(FILE))

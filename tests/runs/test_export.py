@@ -32,7 +32,7 @@ def export(folder: Path, *overrides: str) -> int:
 
 
 def evaluated(folder: Path, agent: Path | str, *overrides: str) -> Path:
-    """The folder of an evaluation of Pick from recorded start states."""
+    """Evaluates Pick from recorded start states and returns the folder."""
     starts, out = folder / "starts.npz", folder / "evaluation"
     save_starts(starts, [recorded(i) for i in range(2)])
     words = ["skill=pick", f"agent={agent}", f"starts={starts}", f"out={out}", "processes=1"]
@@ -42,13 +42,13 @@ def evaluated(folder: Path, agent: Path | str, *overrides: str) -> Path:
 
 
 def refused(capsys: pytest.CaptureFixture[str], code: int) -> str:
-    """The line that a command was refused with."""
+    """Asserts that a command was refused and returns its line of error."""
     printed = capsys.readouterr().err
     assert code == 2 and printed.count("\n") == 1
     return printed
 
 
-def test_a_training_becomes_a_small_file_that_acts(tmp_path: Path) -> None:
+def test_a_training_is_exported_as_a_small_file_that_acts(tmp_path: Path) -> None:
     source = trained(tmp_path / "training", "pick", "full")
     assert export(tmp_path, f"agent={source}", "machine=two cores") == 0
     path = tmp_path / "shipped" / "pick.safetensors"
@@ -68,7 +68,7 @@ def test_a_training_becomes_a_small_file_that_acts(tmp_path: Path) -> None:
     assert LearnedPolicy("pick", path).depth_size is None
 
 
-def test_what_a_training_recorded_is_on_the_card(tmp_path: Path) -> None:
+def test_the_card_describes_the_training(tmp_path: Path) -> None:
     source = trained(tmp_path / "training", "pick")
     words = ["skill=pick", f"out={source}", "preset=cpu_state", "num_episodes=5", "seed=3"]
     (source / "config.yaml").write_text(
@@ -106,7 +106,7 @@ def test_what_a_training_recorded_is_on_the_card(tmp_path: Path) -> None:
         ({"made": {"start_states": 5}}, "2 episodes of the scripted expert, 120 frames"),
     ],
 )
-def test_what_is_damaged_beside_a_policy_is_left_out_of_its_card(
+def test_damaged_records_beside_a_policy_are_left_out_of_its_card(
     tmp_path: Path, changes: dict[str, Any], shown: str
 ) -> None:
     source, demos = trained(tmp_path / "clone", "pick"), tmp_path / "demos"
@@ -124,7 +124,7 @@ def test_what_is_damaged_beside_a_policy_is_left_out_of_its_card(
     assert card.hours is None and card.apartments and "elsewhere" not in card.apartments
 
 
-def test_settings_of_a_training_that_are_damaged_are_named(
+def test_damaged_settings_of_a_training_are_reported_with_their_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = trained(tmp_path / "training", "pick")
@@ -134,7 +134,7 @@ def test_settings_of_a_training_that_are_damaged_are_named(
     assert not list(tmp_path.glob("shipped/*"))
 
 
-def test_success_comes_from_an_evaluation_of_this_policy(
+def test_the_success_on_the_card_requires_an_evaluation_of_the_same_policy(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = trained(tmp_path / "training", "pick", "full")
@@ -154,7 +154,7 @@ def test_success_comes_from_an_evaluation_of_this_policy(
     assert (
         "**0.0%** (0 of 2; 95% Wilson interval 0.0 to 65.8)" in page and "- slow\n- odd\n" in page
     )
-    # What was exported once keeps its facts, and acting by it is acting by the same policy.
+    # An exported policy keeps its facts and counts as the same policy.
     assert export(tmp_path, f"agent={path}", "machine=m") == 0
     again = shipped.check(path, "pick")
     assert (again.success, again.failures, again.machine) == (found, ("slow", "odd"), "m")
@@ -162,7 +162,7 @@ def test_success_comes_from_an_evaluation_of_this_policy(
     other = trained(tmp_path / "other", "pick", "full", seed=2)
     message = refused(capsys, export(tmp_path, f"agent={other}", f"evaluation={evaluation}"))
     assert f"evaluation: {evaluation} evaluates another policy" in message
-    # Taking the mean is another way to act, and has not been measured.
+    # The evaluation does not cover a policy that takes mean actions.
     message = refused(
         capsys,
         export(
@@ -174,7 +174,7 @@ def test_success_comes_from_an_evaluation_of_this_policy(
     assert shipped.check(path, "pick").success is None
 
 
-def test_the_card_says_how_often_a_blinded_policy_succeeds(
+def test_the_card_contains_the_success_of_the_blinded_policy(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = trained(tmp_path / "training", "pick", "full")
@@ -190,7 +190,7 @@ def test_the_card_says_how_often_a_blinded_policy_succeeds(
     (found,) = shipped.check(shown, "pick").blind
     assert found.sensors == ("depth", "laser") and found.num_episodes == 2 and found.mean == 0.0
     assert "- depth and laser: 0.0% (0 of 2)" in shown.with_suffix(".md").read_text()
-    # Taking the mean is another way to act, and has not been measured.
+    # The evaluation does not cover a policy that takes mean actions.
     assert export(tmp_path, f"agent={shown}", "sample=false", "replace=true") == 0
     assert shipped.check(shown, "pick").blind == ()
 
@@ -207,7 +207,7 @@ def test_the_card_says_how_often_a_blinded_policy_succeeds(
         ({"learned": {}}, "evaluates another policy"),
     ],
 )
-def test_figures_that_are_no_fair_ones_are_refused(
+def test_evaluations_on_unsuitable_episodes_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any], message: str
 ) -> None:
     source = trained(tmp_path / "training", "pick", "full")
@@ -219,7 +219,7 @@ def test_figures_that_are_no_fair_ones_are_refused(
     assert not (tmp_path / "shipped").exists()
 
 
-def test_a_training_that_validated_on_a_seed_of_its_own_is_not_reported_on_it(
+def test_an_evaluation_on_the_validation_seed_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = trained(tmp_path / "training", "pick", "full")
@@ -236,7 +236,7 @@ def test_a_training_that_validated_on_a_seed_of_its_own_is_not_reported_on_it(
     assert export(tmp_path, *words) == 0
 
 
-def test_a_policy_that_is_too_large_or_acts_otherwise_is_not_written(
+def test_a_policy_too_large_or_too_different_in_half_precision_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = trained(tmp_path / "training", "pick")
@@ -261,7 +261,7 @@ def test_a_policy_that_is_too_large_or_acts_otherwise_is_not_written(
         ),
     ],
 )
-def test_what_cannot_be_exported_is_refused_in_one_line(
+def test_invalid_exports_are_refused_in_one_line(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -274,7 +274,7 @@ def test_what_cannot_be_exported_is_refused_in_one_line(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_policy_that_takes_the_mean_does_so_without_being_told(tmp_path: Path) -> None:
+def test_a_policy_exported_with_mean_actions_uses_them_by_default(tmp_path: Path) -> None:
     source = trained(tmp_path / "training", "pick")
     assert learned.load("pick", source).sample
     assert export(tmp_path, f"agent={source}", "sample=false", "replace=true") == 0
@@ -292,13 +292,13 @@ def test_a_policy_that_takes_the_mean_does_so_without_being_told(tmp_path: Path)
     assert abs(drawn[source, None] - drawn[path, True]).max() < 0.01
 
 
-def test_a_policy_can_be_made_to_stop_later(
+def test_stop_shift_lowers_the_stop_action_only(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = trained(tmp_path / "training", "navigate")
     words = [f"agent={source}", f"out={tmp_path}/out", "stop_shift=0.5"]
     digest = learned.load("navigate", source).digest
-    for _ in range(2):  # the network that is kept in memory stays as it is
+    for _ in range(2):  # the cached network stays unchanged
         assert cli.main(["export", "navigate", *words]) == 0
     assert learned.load("navigate", source).digest == digest
     before = checkpoint.load(source / "checkpoints/best.safetensors", "policy")
@@ -321,7 +321,7 @@ def _world(start: Any) -> Any:
     return home.state([0])
 
 
-def test_a_file_that_is_no_shipped_policy_is_told(tmp_path: Path) -> None:
+def test_an_invalid_shipped_policy_is_refused_with_the_reason(tmp_path: Path) -> None:
     made, deploy = policy("pick")
     path = save(tmp_path / "pick.safetensors", made, deploy)
     with pytest.raises(UserError, match="its weights are not in half precision"):
@@ -349,7 +349,7 @@ def test_a_file_that_is_no_shipped_policy_is_told(tmp_path: Path) -> None:
         shipped.check(path, "pick", "pick")
 
 
-def test_a_card_comes_back_from_json() -> None:
+def test_a_card_is_read_back_from_json() -> None:
     made = Card(
         "pick",
         ("arm",),
@@ -373,7 +373,7 @@ def test_a_card_comes_back_from_json() -> None:
     assert "64 x 64; depth and laser are limited to a range of 1.5 m |" in near
 
 
-def test_weights_are_read_as_single_precision(tmp_path: Path) -> None:
+def test_weights_are_loaded_in_single_precision(tmp_path: Path) -> None:
     exported = shipped.make("pick", trained(tmp_path, "pick"))
     path = shipped.write(exported, tmp_path / "out")
     network = learned.load("pick", path)

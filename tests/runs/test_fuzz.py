@@ -1,4 +1,4 @@
-"""Bad input to every command; `python -m benchmarks.fuzz cases=10000` tries many more."""
+"""Random bad input to every command; `python -m benchmarks.fuzz cases=10000` tries more cases."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,13 +8,13 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-# Of those that are good none may take long here.
+# Valid inputs of the other commands would take too long here.
 QUICK = [
     line for line in fuzzing.LINES if line.words[0] not in ("bank", "bench", "video", "warmup")
 ]
-LIMIT_S = 5.0  # of those; what is refused has more
+LIMIT_S = 5.0  # for valid input; refusals have a longer limit
 CASES = 45
-WARM = ("planner and skills", "generator and pictures")  # no line opens anything
+WARM = ("planner and skills", "generator and pictures")  # no case opens a drawer
 LATEST = "training/checkpoints/latest.safetensors"
 
 
@@ -35,7 +35,7 @@ def materials(folder: Path, server: fuzzing.Server) -> dict[str, fuzzing.Files]:
     return fuzzing.make_materials(folder / "materials", server)
 
 
-def test_bad_input_is_refused_in_a_line_and_leaves_nothing(
+def test_bad_input_is_refused_in_one_line_and_leaves_no_files(
     server: fuzzing.Server, folder: Path, materials: dict[str, fuzzing.Files]
 ) -> None:
     tried: dict[fuzzing.Case, int] = {}
@@ -58,13 +58,13 @@ def test_bad_input_is_refused_in_a_line_and_leaves_nothing(
         assert fuzzing.judge(case, found, folder / "here") == [], repr(case)
 
     one()
-    # Neither is all of it refused, nor nothing.
+    # Some cases are refused, but not all.
     refused = list(tried.values()).count(2)
     assert 0.5 * len(tried) < refused < len(tried)
 
 
 @pytest.mark.parametrize("kind", ["pipe", "endless"])
-def test_what_is_no_file_is_not_read_for_ever(
+def test_a_pipe_or_endless_device_instead_of_a_file_is_refused(
     kind: str, server: fuzzing.Server, folder: Path, materials: dict[str, fuzzing.Files]
 ) -> None:
     for words, read in (
@@ -83,7 +83,7 @@ def test_what_is_no_file_is_not_read_for_ever(
         assert found["code"] == 2, repr(case)
 
 
-def test_what_is_not_handled_well_is_noticed(tmp_path: Path) -> None:
+def test_every_kind_of_wrong_handling_is_detected(tmp_path: Path) -> None:
     case = fuzzing.Case(("eval", "pick"), {})
     fine = {
         "code": 2,
@@ -119,7 +119,7 @@ def test_what_is_not_handled_well_is_noticed(tmp_path: Path) -> None:
     data=st.binary(max_size=200), name=st.sampled_from(("a.json", "a.jsonl.gz", "a.pddl", "a.npz"))
 )
 @settings(max_examples=50, deadline=None, database=None)
-def test_any_content_can_be_changed(data: bytes, name: str) -> None:
+def test_a_strategy_of_changes_exists_for_any_content(data: bytes, name: str) -> None:
     changed = fuzzing.changed_file(name, data)
     assert isinstance(changed, st.SearchStrategy)
     changed.validate()

@@ -1,4 +1,4 @@
-"""Ranks that learn together."""
+"""Ranks that train together."""
 
 import dataclasses
 from pathlib import Path
@@ -23,7 +23,7 @@ from tpsrl.training import ranks as training_ranks
 
 ENVS, STEPS = 4, 12
 TINY = PolicySettings(encoder="state", state_width=8, lstm_layers=1, lstm_width=8)
-# A single step along the whole gradient, whose first moment is then a tenth of it.
+# With one step on the whole gradient, Adam's first moment is a tenth of the gradient.
 ONCE = PPOSettings(
     epochs=1,
     minibatches=1,
@@ -41,7 +41,7 @@ def settings(envs: int = ENVS, **changes: Any) -> TrainSettings:
 
 
 def primitives(group: Group) -> dict[str, Any]:
-    """What each call gives on a rank, from what differs between ranks."""
+    """Returns the result of each collective call for values that differ between ranks."""
     pair = [torch.full((2, 2), float(group.rank)), torch.tensor([1.0 + group.rank])]
     group.average(pair, 1.0 + 2.0 * group.rank)
     return {
@@ -54,7 +54,7 @@ def primitives(group: Group) -> dict[str, Any]:
     }
 
 
-def test_ranks_tell_each_other_sums_means_and_things(tmp_path: Path) -> None:
+def test_collective_calls_give_sums_means_and_objects_of_all_ranks(tmp_path: Path) -> None:
     for rank, found in enumerate(ranks.run(3, primitives, tmp_path)):
         weight = 1.0 + 3.0 + 5.0
         mean = (0.0 * 1.0 + 1.0 * 3.0 + 2.0 * 5.0) / weight
@@ -68,7 +68,7 @@ def test_ranks_tell_each_other_sums_means_and_things(tmp_path: Path) -> None:
         assert found["is"] == (rank, 3)
 
 
-def test_alone_it_is_the_same_with_one() -> None:
+def test_a_single_rank_has_the_same_calls() -> None:
     alone, kept = Alone(), torch.tensor([1.0, 2.0])
     alone.average([kept], 7.0)
     assert kept.tolist() == [1.0, 2.0]
@@ -77,7 +77,7 @@ def test_alone_it_is_the_same_with_one() -> None:
 
 
 def learned(group: Group, own: TrainSettings, lost: int = 0) -> dict[str, Any]:
-    """One update from a rollout of this rank, of which the first so many steps do not count."""
+    """Returns results of an update of this rank without `lost` steps of its rollout."""
     made = assemble(own, ToyVecEnvFactory(), seed=3, group=group)
     rollout = made.collector.collect(made.policy, made.rollouts).rollout
     if lost:
@@ -94,7 +94,7 @@ def learned(group: Group, own: TrainSettings, lost: int = 0) -> dict[str, Any]:
     }
 
 
-def test_ranks_make_the_gradient_of_one_with_all_their_experience(tmp_path: Path) -> None:
+def test_the_gradient_of_ranks_is_that_of_one_rank_with_all_experience(tmp_path: Path) -> None:
     two = ranks.run(2, learned, tmp_path, settings())
     (one,) = ranks.run(1, learned, tmp_path, settings(2 * ENVS))
     assert two[0]["rewards"] != two[1]["rewards"]
@@ -108,7 +108,7 @@ def test_ranks_make_the_gradient_of_one_with_all_their_experience(tmp_path: Path
 
 
 def gradients(group: Group) -> dict[str, dict[str, torch.Tensor]]:
-    """Of a rank by itself and of all together, where rank 1 has a third of rank 0's fresh steps."""
+    """Returns gradients of a rank alone and of both; rank 1 has a third of rank 0's fresh steps."""
     plain = settings(normalise_advantage=False, importance_max=0.0, entropy_coef=0.0)
     alike = dataclasses.replace(plain, ppo=dataclasses.replace(plain.ppo, equal_ranks=True))
     lost = group.rank * 2 * ENVS * STEPS // 3
@@ -121,7 +121,7 @@ def gradients(group: Group) -> dict[str, dict[str, torch.Tensor]]:
 
 
 def followed(group: Group, own: TrainSettings) -> dict[str, torch.Tensor]:
-    """The moments of a rank after one update, and what its environments have shown."""
+    """Returns a rank's observation moments after one update, and its observations."""
     own = dataclasses.replace(own, policy=dataclasses.replace(TINY, normalise_observations=True))
     made = assemble(own, ToyVecEnvFactory(), seed=3, group=group)
     rollout = made.collector.collect(made.policy, made.rollouts).rollout
@@ -131,7 +131,7 @@ def followed(group: Group, own: TrainSettings) -> dict[str, torch.Tensor]:
     return {"seen": seen, **made.policy.moments["state"].state_dict()}
 
 
-def test_moments_of_ranks_are_those_of_all_that_was_seen(tmp_path: Path) -> None:
+def test_observation_moments_are_those_of_all_ranks_together(tmp_path: Path) -> None:
     first, second = ranks.run(2, followed, tmp_path, settings())
     seen = torch.cat([first["seen"], second["seen"]]).double()
     for found in (first, second):
@@ -143,13 +143,13 @@ def test_moments_of_ranks_are_those_of_all_that_was_seen(tmp_path: Path) -> None
 
 
 class _Muted(Alone):
-    """Has a rank's environments, and learns by itself."""
+    """Group that has the environments of a rank but trains alone."""
 
     def __init__(self, group: Group) -> None:
         self.rank, self.size = group.rank, group.size
 
 
-def test_ranks_count_by_their_fresh_steps_or_alike(tmp_path: Path) -> None:
+def test_ranks_are_weighted_by_fresh_steps_or_equally(tmp_path: Path) -> None:
     first, second = ranks.run(2, gradients, tmp_path)
     for together, share in (("by steps", 0.75), ("alike", 0.5)):
         for name, found in first[together].items():
@@ -159,7 +159,7 @@ def test_ranks_count_by_their_fresh_steps_or_alike(tmp_path: Path) -> None:
 
 
 def poisoned(group: Group, own: TrainSettings) -> tuple[str, bool]:
-    """An update in which rank 1 has seen something that is not finite."""
+    """Runs an update in which rank 1 has values that are not finite."""
     made = assemble(own, ToyVecEnvFactory(), seed=3, group=group)
     rollout = made.collector.collect(made.policy, made.rollouts).rollout
     before = {k: v.clone() for k, v in made.policy.state_dict().items()}
@@ -176,7 +176,7 @@ def poisoned(group: Group, own: TrainSettings) -> tuple[str, bool]:
     return message, all(torch.equal(before[name], after[name]) for name in before)
 
 
-def test_what_is_not_finite_on_one_rank_stops_all(tmp_path: Path) -> None:
+def test_values_that_are_not_finite_on_one_rank_stop_all_ranks(tmp_path: Path) -> None:
     for message, kept in ranks.run(2, poisoned, tmp_path, settings()):
         assert "not finite" in message and kept
 
@@ -195,7 +195,7 @@ def test_what_is_not_finite_on_one_rank_stops_all(tmp_path: Path) -> None:
         ({"LOCAL_RANK": "2"}, "LOCAL_RANK: 2 is out of range, must be between 0 and 1"),
     ],
 )
-def test_a_job_that_does_not_fit_together_is_refused(
+def test_inconsistent_variables_of_a_job_are_refused(
     monkeypatch: pytest.MonkeyPatch, changes: dict[str, str], message: str
 ) -> None:
     job = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
@@ -205,7 +205,7 @@ def test_a_job_that_does_not_fit_together_is_refused(
         groups.join(torch.device("cpu"))
 
 
-def test_what_is_started_anew_goes_on_from_what_is_there(
+def test_a_restarted_job_resumes_from_its_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out/train/pick"
@@ -220,7 +220,7 @@ def test_what_is_started_anew_goes_on_from_what_is_there(
     assert loading.resumed({**given, "resume": "auto"}) == going_on
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "7")
-    assert loading.resumed(given) == given  # somebody else has begun it
+    assert loading.resumed(given) == given  # another job has started the training
     (out / "config.yaml").write_text("# torchrun 7\nskill: pick\n")
     assert loading.resumed(given) == going_on
     resumed = {"resume": str(out), "skill": "pick"}
@@ -236,7 +236,7 @@ def test_every_rank_has_the_settings_of_the_command(load: Any) -> None:
 
 
 class Silent:
-    """Is told how a training goes, and says nothing."""
+    """Watcher of a training that prints nothing."""
 
     def update(self, row: dict[str, Any]) -> None: ...
 
@@ -244,7 +244,7 @@ class Silent:
 
 
 def trained(group: Group, out: Path, updates: int, goes_on: bool) -> dict[str, Any]:
-    """The weights of a rank, and what its learner goes on with, after so many updates of all."""
+    """Returns weights and learner state of a rank after `updates` updates of all ranks."""
     own = settings(
         epochs=2, minibatches=2, target_kl=0.05, optimizer="lamb", base_batch=4, auxiliary="cpca"
     )
@@ -260,7 +260,8 @@ def trained(group: Group, out: Path, updates: int, goes_on: bool) -> dict[str, A
     one.close()
     tensors, _ = one.ppo.state_dict()  # Adam's moments and the entropy coefficient
     found = {**one.policy.state_dict(), **tensors}
-    found = {k: v for k, v in found.items() if v.is_floating_point()}  # a rank's draws are its own
+    # Random states differ between ranks.
+    found = {k: v for k, v in found.items() if v.is_floating_point()}
     return {"updates": one.updates, "weights": {k: v.clone() for k, v in found.items()}}
 
 

@@ -1,4 +1,4 @@
-"""The engine `habitat` against a stand-in of habitat-lab: frames, faults, and what is missing."""
+"""The engine `habitat` with a stand-in of habitat-lab: frames, faults and missing parts."""
 
 import ast
 import json
@@ -54,7 +54,7 @@ def action(**parts: float) -> np.ndarray:
     return made
 
 
-def test_states_come_in_our_frame_and_in_the_order_of_the_episode(
+def test_states_are_in_our_frame_and_in_the_order_of_the_episode(
     simulator: HabitatSimulator,
 ) -> None:
     episode = make_episode(3, 2, robot_start=(1.0, -2.0, 0.5))
@@ -79,7 +79,7 @@ def test_states_come_in_our_frame_and_in_the_order_of_the_episode(
     simulator.close()
 
 
-def test_homes_step_by_themselves_as_the_action_says(simulator: HabitatSimulator) -> None:
+def test_each_home_steps_alone_by_its_action(simulator: HabitatSimulator) -> None:
     simulator.reset([0, 1], [make_episode(1, 1), make_episode(1, 1)])
     simulator.step([1], action(_0=1.0, _8=0.5, _9=-1.0)[None])
     still, moved = simulator.state([0]), simulator.state([1])
@@ -89,7 +89,7 @@ def test_homes_step_by_themselves_as_the_action_says(simulator: HabitatSimulator
     way = 0.5 * act.STEP_M * np.array([np.cos(yaw), np.sin(yaw)])
     assert moved.base[0] == pytest.approx([*way, yaw])
     assert moved.base_velocity[0] == pytest.approx(30.0 * moved.base[0])
-    # The stand-in's force grows by 100 N a step, which is a rise that counts.
+    # The stand-in's force grows by 100 N a step, which counts as a rise.
     assert (moved.force[0], moved.force_total[0]) == (100.0, 100.0)
     seen = simulator.depth([1, 0], 8, 8)
     assert seen.shape == (2, 8, 8) and seen[0, :, 0] == pytest.approx((1 + 2 * np.arange(8)) / 16)
@@ -105,7 +105,7 @@ def test_homes_step_by_themselves_as_the_action_says(simulator: HabitatSimulator
     simulator.close()
 
 
-def test_a_held_object_hangs_from_the_cup_and_is_let_go(simulator: HabitatSimulator) -> None:
+def test_a_held_object_hangs_from_the_cup_and_is_released(simulator: HabitatSimulator) -> None:
     simulator.reset([0], [make_episode(2, 1, held=1)])
     world = simulator.state([0])
     assert world.held[0] == 1
@@ -116,7 +116,7 @@ def test_a_held_object_hangs_from_the_cup_and_is_let_go(simulator: HabitatSimula
     simulator.close()
 
 
-def test_a_crash_loses_one_home_which_the_next_reset_brings_back(tmp_path: Path) -> None:
+def test_a_crash_loses_one_home_which_the_next_reset_restores(tmp_path: Path) -> None:
     simulator = HabitatSimulator(2, slots=12, settings=settings(tmp_path, "crash"))
     simulator.reset([0, 1], [make_episode(1, 1), make_episode(1, 1)])
     simulator.step([0], action()[None])
@@ -133,7 +133,7 @@ def test_a_crash_loses_one_home_which_the_next_reset_brings_back(tmp_path: Path)
 def evaluation(
     folder: Path, fault: str, monkeypatch: pytest.MonkeyPatch, *overrides: str
 ) -> SkillSettings:
-    """Of four starts of Pick, in a stand-in with a fault."""
+    """Returns settings for four starts of Pick, in a stand-in with a fault."""
     starts = [Start(make_episode(1, 1, id=f"test/{n}"), SkillGoal(0)) for n in range(4)]
     monkeypatch.setattr(skill_evaluator, "obtain", lambda settings: starts)
     made = settings(folder, fault)
@@ -144,11 +144,11 @@ def evaluation(
     )
 
 
-def test_an_evaluation_goes_on_after_a_crash_and_reports_the_episode_as_lost(
+def test_an_evaluation_continues_after_a_crash_and_reports_the_lost_episode(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = evaluation(tmp_path, "crash_once", monkeypatch)
-    report = skill_evaluator.evaluate_skill(asked, Console(quiet=True))
+    options = evaluation(tmp_path, "crash_once", monkeypatch)
+    report = skill_evaluator.evaluate_skill(options, Console(quiet=True))
     assert report.num_episodes == 3 and report.lost
     (lost,) = report.lost
     assert lost.episode == "test/0"
@@ -156,19 +156,19 @@ def test_an_evaluation_goes_on_after_a_crash_and_reports_the_episode_as_lost(
     assert "Assertion btFoo failed" in lost.cause
 
 
-def test_an_evaluation_ends_with_the_cause_where_every_episode_crashes(
+def test_an_evaluation_ends_with_the_cause_if_every_episode_crashes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = evaluation(tmp_path, "crash", monkeypatch)
+    options = evaluation(tmp_path, "crash", monkeypatch)
     with pytest.raises(RunError, match=r"^3 episodes in a row were lost; the last: .*signal 11"):
-        skill_evaluator.evaluate_skill(asked, Console(quiet=True))
+        skill_evaluator.evaluate_skill(options, Console(quiet=True))
     assert not (tmp_path / "out" / "report.json").exists()
 
 
-def test_an_object_that_the_data_lacks_is_named(simulator: HabitatSimulator) -> None:
-    told = "habitat.data: episode test/0: .*/003_cracker_box.object_config.json is missing"
+def test_an_object_missing_in_the_data_is_reported_by_file(simulator: HabitatSimulator) -> None:
+    message = "habitat.data: episode test/0: .*/003_cracker_box.object_config.json is missing"
     (Path(simulator.settings.data) / worker.OBJECTS / "003_cracker_box.object_config.json").unlink()
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         simulator.reset([0], [make_episode(1, 1)])
     simulator.close()
 
@@ -185,7 +185,7 @@ def test_a_process_that_hangs_is_ended(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("delay", [False, True])
-def test_homes_that_cannot_be_frozen_begin_anew(tmp_path: Path, delay: bool) -> None:
+def test_homes_without_snapshots_are_reset_when_restored(tmp_path: Path, delay: bool) -> None:
     starts = [Start(make_episode(1, 1), SkillGoal(0)) for _ in range(2)]
     options = EnvOptions.of("pick", starts=starts, engine="habitat", habitat=settings(tmp_path))
     factory: VecEnvFactory = TrainingVecEnvFactory(options, seed=5)
@@ -195,7 +195,7 @@ def test_homes_that_cannot_be_frozen_begin_anew(tmp_path: Path, delay: bool) -> 
     for _ in range(3):
         step_all(pools[0], np.full((2, act.SIZE), 0.5))
     assert not np.allclose(pools[0].observation["state"], first)
-    pools[0].send(np.array([1]), np.zeros((1, act.SIZE)))  # its step is under way
+    pools[0].send(np.array([1]), np.zeros((1, act.SIZE)))  # its step is in progress
     arrays, note = pools[0].snapshot()
     pools[1].restore(arrays, json.loads(json.dumps(note)))
     (lost,) = pools[1].lost()
@@ -207,19 +207,19 @@ def test_homes_that_cannot_be_frozen_begin_anew(tmp_path: Path, delay: bool) -> 
         pool.close()
 
 
-def test_a_marker_is_drawn_where_the_camera_sees_it() -> None:
+def test_a_marker_is_drawn_at_its_place_in_the_image() -> None:
     picture, pose = np.zeros((40, 80, 3), np.uint8), np.eye(4)
     pose[:3, 3] = 1.0, 2.0, 3.0  # looks along -z of Habitat, which is +y of ours
     ahead = Sphere((1.0 + 0.5, -3.0 + 2.0, 2.0 + 0.25), 0.1, (0.0, 1.0, 0.0))
     behind = Sphere((1.0, -3.0 - 2.0, 2.0), 0.5, (1.0, 0.0, 0.0))
     draw_markers(picture, pose, 90.0, [ahead, behind])
     rows, columns = np.nonzero(picture[..., 1])
-    # 90 degrees: 40 pixels aside are as far as what is ahead, here 2 m.
+    # At 90 degrees, an offset of 40 pixels equals the distance ahead, here 2 m.
     assert (rows.mean() + 0.5, columns.mean() + 0.5) == pytest.approx((20 - 5, 40 + 10))
     assert picture[..., 0].max() == 0 and len(rows) == pytest.approx(np.pi * 2.0**2, abs=2)
 
 
-def test_what_habitat_raises_is_told_with_its_type(tmp_path: Path) -> None:
+def test_errors_of_habitat_are_reported_with_their_type(tmp_path: Path) -> None:
     simulator = HabitatSimulator(1, 12, settings=settings(tmp_path, "raise"))
     simulator.reset([0], [make_episode(1, 1)])
     simulator.step([0], action()[None])
@@ -229,10 +229,10 @@ def test_what_habitat_raises_is_told_with_its_type(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", ["import", "program", "data", "no habitat", "protocol"])
-def test_what_is_missing_is_named_with_its_remedy(
+def test_missing_parts_are_reported_with_a_remedy(
     tmp_path: Path, case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = settings(tmp_path, case if case == "import" else "")
+    options = settings(tmp_path, case if case == "import" else "")
     expected = {
         "import": "habitat_sim cannot be imported .*libEGL.so.1.*conda install",
         "program": "habitat.python: '/nowhere/python' is not a program",
@@ -241,15 +241,15 @@ def test_what_is_missing_is_named_with_its_remedy(
         "protocol": "protocol 99, this worker has",
     }[case]
     if case == "program":
-        asked = HabitatSettings("/nowhere/python")
+        options = HabitatSettings("/nowhere/python")
     if case == "data":
-        (Path(asked.data) / "data/robots/hab_fetch/robots/hab_suction.urdf").unlink()
+        (Path(options.data) / "data/robots/hab_fetch/robots/hab_suction.urdf").unlink()
     if case == "no habitat":
-        asked = HabitatSettings(sys.executable)
+        options = HabitatSettings(sys.executable)
     if case == "protocol":
         monkeypatch.setattr(worker, "PROTOCOL", 99)
     with pytest.raises(UserError, match=expected) as error:
-        HabitatSimulator(1, settings=asked)
+        HabitatSimulator(1, settings=options)
     assert "\n" not in str(error.value)
 
 
@@ -265,12 +265,12 @@ def test_the_worker_is_one_file_of_python_3_9_that_needs_only_numpy_and_habitat(
     assert names - sys.stdlib_module_names <= allowed
 
 
-def test_tpsrl_imports_nothing_of_habitat() -> None:
+def test_tpsrl_does_not_import_habitat() -> None:
     code = (
         "import sys, tpsrl, tpsrl.api, tpsrl.sim; "
         "print(any(name.partition('.')[0].startswith('habitat') for name in sys.modules))"
     )
-    told = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ
     )
-    assert told.stdout.strip() == "False"
+    assert done.stdout.strip() == "False"

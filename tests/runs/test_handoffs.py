@@ -1,4 +1,4 @@
-"""Causes that were planted are found, and none where there is none."""
+"""Handoff studies find planted causes, and find none without a planted cause."""
 
 import dataclasses
 import itertools
@@ -39,7 +39,7 @@ from tpsrl.world.state import JOINTS
 CHAIN = (("navigate", "pick"), ("pick", "navigate"), ("navigate", "place"), ("place", "end"))
 PLAYERS = Players({"state": CHAIN[:3], "effect": CHAIN})
 OPENED = dict.fromkeys(JOINTS, 0.45)
-SHARE = 0.4  # of the runs in which a planted fault shows
+SHARE = 0.4  # of the runs in which a planted fault occurs
 
 
 def study(
@@ -73,7 +73,7 @@ def best(studies: Sequence[Mapping[str, Any]], players: Players = PLAYERS) -> Re
 
 
 def check_sums(studies: Sequence[Mapping[str, Any]], players: Players = PLAYERS) -> None:
-    """The parts add up to the loss, and Shapley's shares to the gain of repairing everything."""
+    """Asserts that parts sum to the loss and Shapley shares to the gain of repairing everything."""
     found = propagation.propagation(studies)
     assert sum(part.value for part in found.parts) == pytest.approx(found.loss, abs=1e-12)
     assert found.product_isolated - found.loss == pytest.approx(found.measured, abs=1e-12)
@@ -83,7 +83,7 @@ def check_sums(studies: Sequence[Mapping[str, Any]], players: Players = PLAYERS)
         assert shares == pytest.approx(whole[kind].gain, abs=1e-12)
 
 
-def test_navigation_that_stops_short_is_a_state_fault_of_the_handoff_to_the_next_skill() -> None:
+def test_navigation_that_stops_short_is_a_state_fault_of_its_handoff() -> None:
     studies = study(Faults(short_m=0.4, short_share=SHARE))
     found = taxes(studies)
     for name in ("navigate pick", "navigate place"):
@@ -101,7 +101,7 @@ def test_navigation_that_stops_short_is_a_state_fault_of_the_handoff_to_the_next
     check_sums(studies)
 
 
-def test_a_robot_that_stops_with_its_back_to_the_goal_is_a_state_fault_too() -> None:
+def test_a_stop_with_the_back_to_the_goal_is_a_state_fault() -> None:
     studies = study(Faults(turned_share=SHARE))
     row = taxes(studies)["navigate pick"]
     assert row.significant and row.ci_low < SHARE < row.ci_high
@@ -111,8 +111,8 @@ def test_a_robot_that_stops_with_its_back_to_the_goal_is_a_state_fault_too() -> 
     check_sums(studies)
 
 
-def test_what_place_lets_go_too_high_is_an_effect_fault() -> None:
-    """It rolls away, from wherever place began: no handoff has a tax, its own effect is lacking."""
+def test_a_release_by_place_from_too_high_is_an_effect_fault() -> None:
+    """The object rolls away from any start state: no handoff has a tax, Place lacks its effect."""
     studies = study(Faults(roll_share=SHARE))
     assert not any(row.significant for row in taxes(studies).values())
     first = best(studies)
@@ -122,7 +122,7 @@ def test_what_place_lets_go_too_high_is_an_effect_fault() -> None:
     check_sums(studies)
 
 
-def test_a_skill_that_sees_badly_fails_from_wherever_it_begins() -> None:
+def test_a_policy_with_bad_observations_fails_from_any_start_state() -> None:
     studies = study(Faults(pick_fails=SHARE))
     found = taxes(studies)
     assert not any(row.significant for row in found.values())
@@ -133,7 +133,7 @@ def test_a_skill_that_sees_badly_fails_from_wherever_it_begins() -> None:
     check_sums(studies)
 
 
-def test_what_slipped_in_the_hand_is_laid_at_the_door_of_who_took_it() -> None:
+def test_an_object_that_slips_in_the_gripper_is_attributed_to_pick() -> None:
     studies = study(Faults(slip_share=SHARE), seed=1)
     row = taxes(studies)["navigate place"]
     assert row.significant and row.ci_low < SHARE < row.ci_high
@@ -145,7 +145,7 @@ def test_what_slipped_in_the_hand_is_laid_at_the_door_of_who_took_it() -> None:
     check_sums(studies)
 
 
-def test_an_arm_that_stays_stretched_out_shows_in_the_error_of_its_rest() -> None:
+def test_a_stretched_arm_appears_in_the_error_of_the_resting_arm() -> None:
     studies = study(Faults(arm_out_share=SHARE))
     row = taxes(studies)["navigate place"]
     assert row.significant and row.ci_low < SHARE < row.ci_high
@@ -156,7 +156,7 @@ def test_an_arm_that_stays_stretched_out_shows_in_the_error_of_its_rest() -> Non
 
 
 def drawer_episodes(count: int) -> list[Episode]:
-    """An object in a drawer that has to be opened, its goal, and where the robot starts."""
+    """Returns episodes with an object in a closed drawer."""
     found = []
     for number, base in enumerate(planted.episodes(count, seed=7)):
         inside = containers(base.layout, DRAWER)[0]
@@ -169,13 +169,13 @@ def drawer_episodes(count: int) -> list[Episode]:
 
 
 def creeping(home: Home) -> None:
-    """A drawer that has been open for three steps is shut again, in some episodes."""
+    """Closes the drawer again after it has been open for three steps, in some episodes."""
     home.memory[2] = home.memory[2] + 1 if home.joints[JOINTS.index(DRAWER)] > 0.0 else 0
     if home.memory[2] == 3 and chance(home.episode, "creeps").random() < SHARE:
         home.slide(DRAWER, 0.0)
 
 
-def test_a_drawer_that_creeps_shut_is_a_fact_that_was_lost_on_the_way() -> None:
+def test_a_drawer_that_closes_by_itself_is_an_effect_lost_on_the_way() -> None:
     types = (
         ("navigate", "open_drawer"), ("open_drawer", "navigate"), *CHAIN,
     )  # fmt: skip
@@ -189,7 +189,7 @@ def test_a_drawer_that_creeps_shut_is_a_fact_that_was_lost_on_the_way() -> None:
     check_sums(studies, players)
 
 
-def test_the_first_cause_of_a_lost_fact_names_it_with_the_step_at_which_it_was_lost() -> None:
+def test_the_first_cause_of_a_lost_fact_names_the_fact_and_the_step() -> None:
     executor = planted.executor(Home(creeping), Faults(pick_fails=0.0, place_fails=0.0))
     traces = [executor.run(episode) for episode in drawer_episodes(40)]
     failed = [trace for trace in traces if not trace.success]
@@ -203,8 +203,8 @@ def test_the_first_cause_of_a_lost_fact_names_it_with_the_step_at_which_it_was_l
     assert all(trace.first_cause is None for trace in traces if trace.success)
 
 
-def test_a_long_way_round_is_a_failure_by_time_that_navigate_used_up() -> None:
-    # By itself a step has the time for a long way; with all others it has not.
+def test_a_detour_is_a_failure_by_time_used_by_navigate() -> None:
+    # Alone, each step has enough time for a detour; in the whole plan it has not.
     faults, limits = Faults(detour_share=SHARE), {"episode_steps": 155}
     studies = study(faults, 30, repairs=False, **limits)
     executor = planted.executor(Home(), faults, **limits)
@@ -218,7 +218,7 @@ def test_a_long_way_round_is_a_failure_by_time_that_navigate_used_up() -> None:
 
 
 def test_exits_that_are_start_states_of_the_next_skill_have_no_significant_tax() -> None:
-    """Eight agents without any fault of a handoff: hardly one may be found to have one."""
+    """Hardly any of eight agents without handoff faults may have a significant tax."""
     found = [
         any(row.significant for row in matrix.by_skills(studies))
         for studies in (
@@ -226,19 +226,19 @@ def test_exits_that_are_start_states_of_the_next_skill_have_no_significant_tax()
             for seed in range(100, 108)
         )
     ]
-    # Each is wrong with a chance of at most 5%: three or more of them with one of 0.6%.
+    # Each result is wrong with probability 5% at most, three or more with 0.6%.
     assert sum(found) <= 2
 
 
-def test_the_null_would_not_hide_a_tax() -> None:
-    """The same agents with a fault are found out, so that the test above can fail."""
+def test_a_planted_tax_is_significant_in_the_null_setting() -> None:
+    """The same agents with a fault have a significant tax, so the test above can fail."""
     faults = Faults(drawn_exits=True, slip_share=SHARE)
     studies = study(faults, 90, hard_starts=True, seed=100, repairs=False)
     assert taxes(studies)["navigate place"].significant
 
 
 class Marks:
-    """Takes a mark at every handoff."""
+    """Intervention that takes a mark at every handoff."""
 
     def __init__(self) -> None:
         self.found: list[Mark] = []
@@ -252,7 +252,7 @@ class Marks:
 
 @pytest.mark.parametrize("after_timeout", [False, True])
 @pytest.mark.parametrize("end_on_timeout", [False, True])
-def test_an_episode_that_goes_on_from_a_mark_ends_as_it_did(
+def test_an_episode_resumed_from_a_mark_ends_as_before(
     after_timeout: bool, end_on_timeout: bool
 ) -> None:
     faults = Faults(short_m=0.4, pick_fails=0.2)
@@ -273,15 +273,15 @@ def test_an_episode_that_goes_on_from_a_mark_ends_as_it_did(
     assert outcomes == {True, False}
 
 
-def test_repairing_an_episode_leaves_the_study_of_the_next_one_as_it_is() -> None:
+def test_repairing_an_episode_does_not_affect_the_study_of_the_next() -> None:
     faults = Faults(short_m=0.4)
     together = study(faults, 6)
     alone = [study(faults, episodes=[episode])[0] for episode in planted.episodes(6)]
     assert together == alone
 
 
-def test_equal_continuations_are_run_once() -> None:
-    """An episode in which nothing was lacking has no effect to grant, whatever the coalition."""
+def test_equal_continuations_are_executed_once() -> None:
+    """An episode without missing effects has no effect to grant in any coalition."""
     studies = study(Faults(pick_fails=0.0, place_fails=0.0), 3)
     singles = study(Faults(pick_fails=0.0, place_fails=0.0), 3, repairs=False)
     for whole, single in zip(studies, singles, strict=True):
@@ -291,8 +291,8 @@ def test_equal_continuations_are_run_once() -> None:
         assert continued <= 7 * whole["steps"]  # those of the seven coalitions by state
 
 
-def test_continuations_that_are_shared_are_those_that_would_have_been_run() -> None:
-    """Every coalition run by itself from the episode's start comes to what the study says."""
+def test_shared_continuations_equal_separate_runs_of_every_coalition() -> None:
+    """Every coalition, run separately from the start, has the outcome of the study."""
     chain = (*CHAIN[:3], ("place", "navigate"), CHAIN[3])
     players = Players({"state": chain[:4], "effect": chain})
     faults = Faults(pick_fails=0.1, place_fails=0.1, short_m=0.4, slip_share=0.1, roll_share=0.1)
@@ -312,8 +312,8 @@ def test_continuations_that_are_shared_are_those_that_would_have_been_run() -> N
     assert 1 < failed < 6
 
 
-def test_what_was_never_there_is_not_lost_at_a_later_handoff() -> None:
-    """With timeouts ignored the robot drives on without the object, and Place cannot begin."""
+def test_an_effect_never_achieved_is_not_lost_at_a_later_handoff() -> None:
+    """With timeouts ignored, the robot drives on without the object and Place cannot begin."""
     studies = study(Faults(pick_fails=SHARE, place_fails=0.0), 40, end_on_timeout=False)
     rows = {(r.kind, r.from_, r.to): r for r in ranking.ranked(studies, PLAYERS)}
     assert rows["effect", "pick", "navigate"].ci_low > 0.0
@@ -321,14 +321,14 @@ def test_what_was_never_there_is_not_lost_at_a_later_handoff() -> None:
     assert rows["effect", "navigate", "place"].shapley == 0.0
 
 
-def test_a_better_state_puts_nothing_into_the_hand() -> None:
-    """Place starts with an object in the hand, which Pick, and no state, has to bring about."""
+def test_a_repaired_state_does_not_put_an_object_into_the_hand() -> None:
+    """Place starts with a held object, an effect of Pick that no repaired state provides."""
     studies = study(Faults(pick_fails=1.0), 5, end_on_timeout=False)
     assert {row.gain for row in ranking.ranked(studies, PLAYERS) if row.kind == "state"} == {0}
     assert ranking.repair_all(studies, PLAYERS)["effect"].gain > 0.5
 
 
-def test_a_step_that_may_not_begin_where_it_was_put_was_not_run_by_itself() -> None:
+def test_a_step_without_a_valid_start_is_not_run_in_isolation() -> None:
     class Afar:
         num_objects = 3
 
@@ -343,7 +343,7 @@ def test_a_step_that_may_not_begin_where_it_was_put_was_not_run_by_itself() -> N
     assert alone == {"nav obj_0": True, "pick obj_0": None, "nav goal_0": True, "place obj_0": None}
 
 
-def test_what_was_opened_and_closed_again_is_not_to_be_open() -> None:
+def test_a_drawer_opened_and_closed_before_a_step_is_not_open() -> None:
     (episode,) = planted.episodes(1)
     plan = planted.executor(Home(), Faults()).begin(episode).plan
     facts = [("opened_cab", DRAWER), ("closed_cab", DRAWER), ("opened_cab", DRAWER)]
@@ -352,7 +352,7 @@ def test_what_was_opened_and_closed_again_is_not_to_be_open() -> None:
     assert found == [{}, {DRAWER: 0.4}, {}, {DRAWER: 0.4}]
 
 
-def test_skills_without_start_states_of_their_own_start_near_what_they_are_about() -> None:
+def test_skills_without_own_start_states_start_near_their_target() -> None:
     spec = dataclasses.replace(registry.get("open_drawer"), starts=object())
     (episode,) = drawer_episodes(1)
     rng = np.random.default_rng(0)
@@ -364,13 +364,13 @@ def test_skills_without_start_states_of_their_own_start_near_what_they_are_about
     assert not list(starts_on(spec, episode, SkillGoal(), rng))
 
 
-def test_the_skill_that_set_up_is_named_where_the_failure_began() -> None:
+def test_the_culprit_is_named_only_if_the_first_cause_is_at_the_break() -> None:
     studies = study(Faults(short_m=0.4, short_share=SHARE), 40, repairs=False)
     culprits = blame.set_up_by(studies)
     assert culprits.count("navigate") > 3
 
     def named(shift: int) -> list[str | None]:
-        """The skills that are named where first causes are so many steps after the break."""
+        """Returns the named skills if first causes are `shift` stages after the break."""
         found = []
         for one in studies:
             result = results()[1]
@@ -387,8 +387,8 @@ def test_the_skill_that_set_up_is_named_where_the_failure_began() -> None:
 # -- the arithmetic --------------------------------------------------------------------------------
 
 
-def test_shapley_values_are_those_of_a_game_worked_out_by_hand() -> None:
-    """The glove game: one left glove, two right ones; a pair is worth 1 (Shapley and Shubik)."""
+def test_shapley_values_of_the_glove_game_are_correct() -> None:
+    """One left glove, two right ones; a pair is worth 1 (Shapley and Shubik)."""
     worth = {c: np.array([float(bool(c & 1) and bool(c & 6))]) for c in range(8)}
     assert shapley(worth, 3)[:, 0] == pytest.approx([2 / 3, 1 / 6, 1 / 6])
 
@@ -420,7 +420,7 @@ def test_sign_flip_is_the_exact_test_for_few_clusters() -> None:
     assert sign_flip([[1]] * 40) < 0.001
 
 
-def test_pairs_of_one_episode_that_go_together_widen_the_interval() -> None:
+def test_correlated_pairs_of_one_episode_widen_the_interval() -> None:
     apart = clustered([[(False, True)]] * 10 + [[(True, True)]] * 30)
     together = clustered([[(False, True)] * 5] * 2 + [[(True, True)] * 5] * 6)
     assert apart.mean == together.mean == pytest.approx(0.25)
@@ -429,7 +429,7 @@ def test_pairs_of_one_episode_that_go_together_widen_the_interval() -> None:
     assert clustered([]) == (None, None, None)
 
 
-def test_bootstrap_is_as_wide_as_no_event_allows() -> None:
+def test_the_bootstrap_interval_without_events_is_wide() -> None:
     assert bootstrap([0.0] * 30) == (0.0, -0.1, 0.1)
     mean, low, high = bootstrap([0.0, 1.0] * 50)
     assert mean == 0.5 and low is not None and high is not None
@@ -438,7 +438,10 @@ def test_bootstrap_is_as_wide_as_no_event_allows() -> None:
 
 
 def hand_made(*outcomes: str) -> list[dict[str, Any]]:
-    """Studies of two steps: of each S (succeeds) or F or - (not reached), then of each isolated."""
+    """Returns studies of two steps from strings: two outcomes, then the two isolated outcomes.
+
+    The letters are S for success, F for failure and - for a step that was not reached.
+    """
     studies = []
     for text in outcomes:
         stages = [
@@ -459,8 +462,9 @@ def hand_made(*outcomes: str) -> list[dict[str, Any]]:
     return studies
 
 
-def test_the_split_of_the_loss_is_that_of_a_case_counted_by_hand() -> None:
-    # By themselves 3/4 and 3/4; step 1 is reached in the first two: 2/2 by itself, 1/2 as it was.
+def test_the_split_of_the_loss_agrees_with_a_case_counted_by_hand() -> None:
+    # Isolated success is 3/4 and 3/4. Step 1 is reached in the first two studies: 2/2 isolated,
+    # 1/2 in the plan.
     studies = hand_made("SSSS", "SFSS", "F-SF", "F-FS")
     found = propagation.propagation(studies)
     assert found.measured == 0.25
@@ -472,7 +476,7 @@ def test_the_split_of_the_loss_is_that_of_a_case_counted_by_hand() -> None:
     assert sum(parts.values()) == pytest.approx(9 / 16 - 0.25)
 
 
-def test_what_was_not_run_by_itself_says_nothing_of_a_tax() -> None:
+def test_a_step_without_an_isolated_run_gives_no_tax() -> None:
     studies = hand_made("SFSS", "SFSF", "SSSS", "SSSS")
     for one in studies[2:]:
         one["stages"][1]["isolated"] = None
@@ -480,11 +484,11 @@ def test_what_was_not_run_by_itself_says_nothing_of_a_tax() -> None:
     found = propagation.propagation(studies)
     parts = {(part.kind, part.stage): part.value for part in found.parts}
     assert sum(parts.values()) == pytest.approx(found.loss) == pytest.approx(0.0)
-    # One of four had a pair that differed, and what it wanted was time; the other failed alone too.
+    # One of four has a differing pair, by lack of time; the other failed in isolation too.
     assert parts == {("selection", 1): pytest.approx(-0.25), ("time", 1): pytest.approx(0.25)}
 
 
-def test_without_repairs_none_is_said_to_be_useless() -> None:
+def test_without_repairs_the_findings_state_that_none_was_run() -> None:
     studies = hand_made("SSSS", "SFSS")
     report = structs.replace(
         decode(full_report(), Report, "report"),
@@ -494,7 +498,7 @@ def test_without_repairs_none_is_said_to_be_useless() -> None:
     assert findings(report)[2] == "No repair of a handoff was run."
 
 
-def test_of_plans_that_differ_the_most_frequent_one_is_split() -> None:
+def test_the_loss_is_split_for_the_most_frequent_plan() -> None:
     one, other, third = hand_made("SSSS", "SFSS", "SSSS")
     third["stages"] = third["stages"][:1]
     found = propagation.propagation([third, one, other])
@@ -503,7 +507,7 @@ def test_of_plans_that_differ_the_most_frequent_one_is_split() -> None:
     assert [(part.kind, part.stage, part.value) for part in found.parts] == [("tax", 1, 0.5)]
 
 
-def test_flow_leads_every_episode_to_one_end() -> None:
+def test_the_flow_ends_every_episode_in_exactly_one_end() -> None:
     from eval.handoffs.flow import FAILED, SUCCEEDED, flow
 
     graph = flow(results())
@@ -568,13 +572,13 @@ def test_coalitions_stay_within_the_budget() -> None:
         runs = choose_coalitions(results(), players, budget)
         states = sum(100 * len(run["state"]) for run in runs)
         granted = [bool(run["effect"]) for run in runs]
-        assert granted == sorted(granted, reverse=True)  # the first ones, failed or not
+        assert granted == sorted(granted, reverse=True)  # the first episodes, failed or not
         assert states + 300 * sum(granted[1:]) <= budget
         assert any(granted) == (budget > 0)
     assert all(len(run["state"]) == 7 and run["effect"] for run in runs)
 
 
-def test_where_all_steps_were_done_the_last_handoff_lost_the_goal() -> None:
+def test_a_goal_lost_after_all_steps_is_assigned_to_the_last_handoff() -> None:
     done = results()[0]
     lost = [dataclasses.replace(done, success=False)] * 3
     assert choose_players(lost, 1).of["effect"] == (OTHERS,)

@@ -16,7 +16,7 @@ from tpsrl.rl.run import checkpoint
 
 
 def ship(folder: Path, *skills: str) -> Path:
-    """A folder of shipped policies."""
+    """Returns a folder of shipped policies."""
     for skill in skills:
         made = shipped.make(skill, trained(folder / "training" / skill, skill))
         shipped.write(made, folder / "shipped")
@@ -28,7 +28,7 @@ def call(*words: object) -> int:
 
 
 @pytest.mark.parametrize("prefix", ["", "file://"])
-def test_what_is_pushed_into_a_folder_can_be_pulled_and_acts(
+def test_policies_pushed_into_a_folder_can_be_pulled_and_act(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], prefix: str
 ) -> None:
     ours, repo = ship(tmp_path, "pick", "place"), tmp_path / "repository"
@@ -46,7 +46,7 @@ def test_what_is_pushed_into_a_folder_can_be_pulled_and_acts(
     assert {path.name for path in (tmp_path / "one").iterdir()} == {"place.safetensors", "place.md"}
 
 
-def test_a_policy_of_ones_own_is_replaced_only_where_that_is_asked_for(
+def test_another_policy_is_replaced_only_if_requested(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     repo, out = ship(tmp_path / "theirs", "pick"), tmp_path / "out"
@@ -54,7 +54,7 @@ def test_a_policy_of_ones_own_is_replaced_only_where_that_is_asked_for(
     export = ["export", "pick", f"agent={agent}", f"out={out}"]
     assert cli.main(export) == 0
     own = (out / "pick.safetensors").read_bytes()
-    assert cli.main(export) == 0  # the same once more, with another card for example
+    assert cli.main(export) == 0  # the same policy may be written again
     assert call("pull", f"repo={repo}", f"out={out}") == 2
     assert "choose another out, or set replace=true" in capsys.readouterr().err
     assert (out / "pick.safetensors").read_bytes() == own
@@ -67,7 +67,7 @@ def test_a_policy_of_ones_own_is_replaced_only_where_that_is_asked_for(
     assert cli.main([*export, "replace=true"]) == 0
 
 
-def test_the_page_of_a_repository_tells_of_all_that_is_there(
+def test_the_page_of_a_repository_describes_all_its_policies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours, repo = ship(tmp_path, "pick", "place"), tmp_path / "repository"
@@ -77,9 +77,9 @@ def test_the_page_of_a_repository_tells_of_all_that_is_there(
     assert call("push", "pick", f"repo={repo}") == 0
     page = (repo / "README.md").read_text()
     _, front, text = page.split("---\n", 2)
-    told = yaml.safe_load(front)
-    assert (told["library_name"], told["pipeline_tag"]) == ("tpsrl", "robotics")
-    assert {"tpsrl", "pick", "place"} <= set(told["tags"])
+    header = yaml.safe_load(front)
+    assert (header["library_name"], header["pipeline_tag"]) == ("tpsrl", "robotics")
+    assert {"tpsrl", "pick", "place"} <= set(header["tags"])
     assert text.index("# pick") < text.index("# place") and "Not measured." in text
     assert call("push", "pretrained", f"repo={tmp_path}/all") == 0
     assert (tmp_path / "all/README.md").read_text() == page
@@ -119,7 +119,7 @@ def not_finite(path: Path) -> None:
         (not_finite, "place.safetensors: action_head.log_std is not finite"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_told_and_nothing_is_written(
+def test_a_damaged_policy_is_refused_with_the_reason_and_nothing_is_written(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     change: Callable[[Path], None],
@@ -163,7 +163,7 @@ SUCCESS: dict[str, Any] = {
         ({"machine": "\ud800"}, "is not a checkpoint of tpsrl (JSON is malformed"),
     ],
 )
-def test_a_card_of_which_no_page_can_be_made_is_refused_before_anything_is_written(
+def test_an_invalid_card_is_refused_before_anything_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any], message: str
 ) -> None:
     repo = ship(tmp_path, "place")
@@ -183,7 +183,7 @@ def test_a_card_of_which_no_page_can_be_made_is_refused_before_anything_is_writt
     assert not list(tmp_path.glob("got/*")) and not (tmp_path / "other").exists()
 
 
-def test_a_file_is_not_put_where_its_card_cannot_be(
+def test_a_policy_is_not_written_if_its_card_cannot_be_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     repo = ship(tmp_path, "place")
@@ -210,7 +210,7 @@ def test_a_file_is_not_put_where_its_card_cannot_be(
         (["pick"], "did you mean 'hub push'?"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_line(
+def test_invalid_calls_are_refused_in_one_line(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -226,18 +226,18 @@ def test_what_cannot_be_is_refused_in_one_line(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_policy_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_policy_is_reported_by_skill(tmp_path: Path) -> None:
     repository = hub.open_repository(str(ship(tmp_path, "pick")))
     with pytest.raises(UserError, match="contains no policy for place, but for pick"):
         hub.pull(repository, tmp_path / "got", "place")
 
 
 class NoSuchRepositoryError(Exception):
-    """What the hub says of a repository that it does not have."""
+    """Stand-in of the hub's error for an unknown repository."""
 
 
 class FakeApi:
-    """The calls of huggingface_hub that are made, on a folder for each commit."""
+    """Stand-in of the used huggingface_hub calls, with a folder for each commit."""
 
     root: Path
     commits: list[str]
@@ -277,7 +277,7 @@ class FakeApi:
         return types.SimpleNamespace(oid=sha)
 
 
-def test_the_hub_is_spoken_to_in_the_same_way(
+def test_policies_are_pushed_to_and_pulled_from_the_hub(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     errors = types.ModuleType("huggingface_hub.errors")

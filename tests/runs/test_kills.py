@@ -1,4 +1,4 @@
-"""What killed commands leave; `python -m benchmarks.kills` kills all of them 100 times."""
+"""Remains of killed commands; `python -m benchmarks.kills` kills each command 100 times."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ SHORT = ("preset.steps=160", "validate_every=96", "validation_episodes=1", "task
         ("train_sync", SHORT, {"SIGKILL": 0.8, "SIGINT to all": 0.4}),
     ],
 )
-def test_a_killed_command_leaves_nothing_and_goes_on(
+def test_a_killed_command_leaves_no_remains_and_resumes(
     name: str,
     more: tuple[str, ...],
     shares: dict[str, float],

@@ -22,7 +22,7 @@ LENGTHS = (4, 1, 6)
 
 
 def recordings(camera: bool = True) -> list[Recording]:
-    """Random numbers; labels reach out of their range, depth from end to end of it."""
+    """Returns random recordings with labels beyond their range and depth over its full range."""
     rng, found = np.random.default_rng(3), []
     for number, length in enumerate(LENGTHS):
         seen = {"state": rng.normal(size=(length, 8)).astype(np.float32)}
@@ -54,7 +54,7 @@ def frames(name: str) -> np.ndarray:
 # -- statistics --------------------------------------------------------------------------------
 
 
-def test_statistics_of_episodes_together_are_those_of_all_frames() -> None:
+def test_combined_statistics_of_episodes_are_those_of_all_frames() -> None:
     every = [one.demonstration for one in recordings()]
     for name in ("state", "depth"):
         arrays = [one.observation[name] for one in every]
@@ -69,7 +69,7 @@ def test_statistics_of_episodes_together_are_those_of_all_frames() -> None:
     np.testing.assert_allclose(lerobot.stats_of(values)["q50"], np.median(values, 0), rtol=1e-6)
 
 
-def test_a_depth_image_comes_back_from_its_file_in_16_bits() -> None:
+def test_a_depth_image_is_read_back_in_16_bits() -> None:
     image = np.arange(35, dtype=np.uint16).reshape(5, 7) * 1871
     opened = Image.open(io.BytesIO(lerobot._tiff(image)))
     assert opened.mode == "I;16"
@@ -117,7 +117,7 @@ def test_a_dataset_has_the_files_of_the_format(tmp_path: Path) -> None:
     assert stats["observation.depth"]["max"] == [[[10_000.0]]]
 
 
-def test_frames_come_back_as_they_were_recorded(tmp_path: Path) -> None:
+def test_frames_are_read_back_as_recorded(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow", reason=_REASON)
     written(tmp_path)
     found = table(tmp_path / "data/chunk-000/file-000.parquet").to_pydict()
@@ -130,7 +130,7 @@ def test_frames_come_back_as_they_were_recorded(tmp_path: Path) -> None:
     assert found["label_valid"] == frames("valid").tolist()
     images = [np.array(Image.open(io.BytesIO(i["bytes"]))) for i in found["observation.depth"]]
     depth = np.concatenate([r.demonstration.observation["depth"] for r in recordings()])
-    np.testing.assert_array_equal(images, depth)  # a unit of ours is a millimetre
+    np.testing.assert_array_equal(images, depth)  # the unit of recorded depth is 1 mm
     assert found["index"] == list(range(11))
     assert found["frame_index"] == [*range(4), 0, *range(6)]
     assert found["episode_index"] == [0] * 4 + [1] + [2] * 6
@@ -138,7 +138,7 @@ def test_frames_come_back_as_they_were_recorded(tmp_path: Path) -> None:
     np.testing.assert_allclose(found["timestamp"], np.array(found["frame_index"]) / 30.0, atol=1e-6)
 
 
-def test_columns_have_the_types_that_info_says(tmp_path: Path) -> None:
+def test_columns_have_the_types_given_in_info(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow", reason=_REASON)
     written(tmp_path)
     features = json.loads((tmp_path / "meta/info.json").read_text())["features"]
@@ -157,7 +157,7 @@ def test_columns_have_the_types_that_info_says(tmp_path: Path) -> None:
             assert str(schema.field(name).type.value_type) == types[feature["dtype"]]
 
 
-def test_pictures_of_other_cameras_are_columns_of_their_own(tmp_path: Path) -> None:
+def test_images_of_other_cameras_are_separate_columns(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow", reason=_REASON)
     rng = np.random.default_rng(0)
     sizes = {"head_rgb": (5, 7), "hand_depth": (4, 4), "hand_semantic": (4, 4)}
@@ -186,7 +186,7 @@ def test_pictures_of_other_cameras_are_columns_of_their_own(tmp_path: Path) -> N
         np.testing.assert_array_equal(images, seen[name])
 
 
-def test_episodes_say_where_they_are_and_what_the_task_is(tmp_path: Path) -> None:
+def test_episode_metadata_contains_file_positions_and_task(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet", reason=_REASON)
     written(tmp_path)
     episodes = table(tmp_path / lerobot.EPISODES).to_pylist()
@@ -203,7 +203,7 @@ def test_episodes_say_where_they_are_and_what_the_task_is(tmp_path: Path) -> Non
     assert [groups.row_group(i).num_rows for i in range(3)] == list(LENGTHS)
 
 
-def test_a_file_that_is_full_is_followed_by_another(
+def test_a_full_file_is_followed_by_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("pyarrow", reason=_REASON)
@@ -218,14 +218,14 @@ def test_a_file_that_is_full_is_followed_by_another(
         assert table(path).num_rows == length
 
 
-def test_without_a_camera_there_is_no_depth(tmp_path: Path) -> None:
+def test_a_dataset_without_a_camera_has_no_depth(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow", reason=_REASON)
     written(tmp_path, camera=False)
     info = json.loads((tmp_path / "meta/info.json").read_text())
     assert "observation.depth" not in info["features"]
 
 
-def test_without_pyarrow_one_line_says_so_and_nothing_is_left(
+def test_without_pyarrow_the_format_is_refused_and_no_files_are_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for module in ("pyarrow", "pyarrow.parquet"):

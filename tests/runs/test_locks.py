@@ -19,7 +19,7 @@ with locks.hold(Path(sys.argv[1])):
 """
 
 
-def test_a_folder_is_held_by_one_at_a_time(tmp_path: Path) -> None:
+def test_a_folder_can_be_locked_by_one_holder_only(tmp_path: Path) -> None:
     with locks.hold(tmp_path):
         message = rf"^bank: {tmp_path} is in use by process {os.getpid()}; wait .* another bank$"
         with pytest.raises(UserError, match=message), locks.hold(tmp_path, "bank"):
@@ -30,7 +30,7 @@ def test_a_folder_is_held_by_one_at_a_time(tmp_path: Path) -> None:
         assert running == tmp_path / ".running"
 
 
-def test_what_a_dead_process_held_is_free(tmp_path: Path) -> None:
+def test_the_lock_of_a_dead_process_is_free(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", DYING, str(tmp_path)])
     assert done.returncode == -signal.SIGKILL
     left = (tmp_path / ".running" / "lock").read_text()
@@ -40,7 +40,7 @@ def test_what_a_dead_process_held_is_free(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_holder_on_another_machine_is_named_with_it(tmp_path: Path) -> None:
+def test_a_holder_on_another_machine_is_reported_with_its_machine(tmp_path: Path) -> None:
     with locks.hold(tmp_path) as running:
         (running / "lock").write_text("77 cluster-node-5\n")
         with (
@@ -50,7 +50,7 @@ def test_a_holder_on_another_machine_is_named_with_it(tmp_path: Path) -> None:
             pass
 
 
-def test_folders_that_were_made_go_again_unless_something_is_in_them(tmp_path: Path) -> None:
+def test_created_folders_are_deleted_unless_they_have_content(tmp_path: Path) -> None:
     with locks.hold(tmp_path / "a" / "b"):
         pass
     assert list(tmp_path.iterdir()) == []
@@ -60,10 +60,10 @@ def test_folders_that_were_made_go_again_unless_something_is_in_them(tmp_path: P
     assert [path.name for path in (tmp_path / "a/b/.running").iterdir()] == ["kept"]
 
 
-def test_a_lock_whose_file_was_removed_as_it_was_opened_is_tried_for_again(
+def test_a_lock_file_deleted_while_being_opened_is_created_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As when the one before ends just then: two would hold files of one name otherwise."""
+    """The previous holder may end at that moment; otherwise two processes could hold the lock."""
     opened, removed = os.open, []
 
     def open_and_lose(path: Path, *arguments: int) -> int:
@@ -80,7 +80,7 @@ def test_a_lock_whose_file_was_removed_as_it_was_opened_is_tried_for_again(
             pass
 
 
-def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match=r"out: cannot lock .*file"), locks.hold(tmp_path / "file"):
         pass
@@ -94,13 +94,13 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         (("demos", "navigate", "num=1"), ".out.lock"),
     ],
 )
-def test_a_folder_that_another_command_fills_is_refused(
+def test_a_folder_in_use_by_another_command_is_refused(
     command: tuple[str, ...], held: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
     with locks.hold(tmp_path / held):
         assert main([*command, f"out={out}"]) == 2
-        said = capfd.readouterr().err
-        assert said.startswith(f"tpsrl: error: out: {out} is in use by process {os.getpid()}; ")
-        assert said.count("\n") == 1
+        err = capfd.readouterr().err
+        assert err.startswith(f"tpsrl: error: out: {out} is in use by process {os.getpid()}; ")
+        assert err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []

@@ -1,6 +1,6 @@
-"""The commands of docs/distributed.md: one for two machines is run small, on cores with gloo.
+"""The commands of docs/distributed.md; the one for two machines is run on CPU cores with gloo.
 
-Those for one machine are started alike in `test_ranks_killed`, that of SLURM in `test_slurm`.
+`test_ranks_killed` starts those for one machine, `test_slurm` those for SLURM.
 """
 
 import json
@@ -17,7 +17,7 @@ STEPS = 3 * ROLLOUT
 
 
 def commands_of(section: str) -> list[list[str]]:
-    """The words of each command of a section of the page."""
+    """Returns the words of each command in a section of the page."""
     page = (ROOT / PAGE).read_text()
     _, _, rest = page.partition(f"\n## {section}\n")
     text = rest.partition("\n## ")[0]
@@ -45,7 +45,7 @@ def test_the_command_for_two_machines_trains_on_both(tmp_path: Path) -> None:
     assert json.loads(rows[-1])["steps"] >= STEPS
 
 
-def test_the_page_names_the_script_that_is_there() -> None:
+def test_the_page_names_an_existing_batch_script() -> None:
     (words,) = commands_of("SLURM")
     (script,) = (word for word in words if word.endswith(".sbatch"))
     assert (ROOT / script).is_file() and signal.SIGUSR1.name[3:] in (ROOT / script).read_text()

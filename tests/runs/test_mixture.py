@@ -49,7 +49,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def exits(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[WorldState]]:
-    """A bank of real homes in which Pick can start, and the worlds as they were."""
+    """Bank of real homes in which Pick can start, and the recorded worlds."""
     simulator = tpsrl.sim.make(slots=12)
     folder, worlds = tmp_path_factory.mktemp("bank"), []
     writer = BankWriter(folder)
@@ -74,10 +74,10 @@ def same(one: WorldState, other: WorldState) -> bool:
     )
 
 
-# -- what is asked for -------------------------------------------------------------------------
+# -- parsing --------------------------------------------------------------------------------------
 
 
-def test_a_mixture_reads_as_its_parts_and_their_weights() -> None:
+def test_a_mixture_is_parsed_into_parts_and_weights() -> None:
     shares = mixture.parse("own:0.5, bank:out/b/navigate:succeeded:0.3 ,bank:x:1e-1")
     assert [(s.folder, s.only, s.weight) for s in shares] == [
         (None, "all", 0.5),
@@ -96,7 +96,7 @@ def test_a_mixture_reads_as_its_parts_and_their_weights() -> None:
     ]
 
 
-def test_a_part_may_be_what_is_about_a_receptacle() -> None:
+def test_a_part_can_be_limited_to_a_receptacle() -> None:
     text = "own@fridge:0.5,own:0.1,near:4@sink:0.1,rearranged@fridge:0.2,bank:x:failed@sofa:0.1"
     shares = mixture.parse(text)
     assert [share.receptacle for share in shares] == ["fridge", "", "sink", "fridge", "sofa"]
@@ -134,12 +134,12 @@ def test_a_part_may_be_what_is_about_a_receptacle() -> None:
         ("bank:x:0.1,own:0.2,bank:x:all:0.3", "a part is repeated"),
     ],
 )
-def test_a_mixture_that_does_not_read_is_refused(text: str, message: str) -> None:
+def test_an_invalid_mixture_is_refused(text: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         mixture.parse(text)
 
 
-def test_a_file_is_no_mixture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_not_taken_for_a_mixture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a,b:c.npz").write_text("")
     found = [mixture.is_mixture(t) for t in ("starts.npz", "a,b:c.npz", None, "own", "own,bank:x")]
@@ -147,7 +147,7 @@ def test_a_file_is_no_mixture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert mixture.is_mixture("bank:x") and not mixture.is_mixture(tmp_path / "x:y")
 
 
-def test_whole_paths_mean_the_same_and_stay_as_they_are(
+def test_paths_of_a_mixture_are_made_absolute_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -162,7 +162,7 @@ def test_whole_paths_mean_the_same_and_stay_as_they_are(
         mixture.whole_paths("own,bank:x")
 
 
-def test_a_number_is_shared_out_by_largest_remainders() -> None:
+def test_a_number_is_split_by_largest_remainders() -> None:
     assert mixture.split(10, [0.5, 0.3, 0.2]) == [5, 3, 2]
     assert mixture.split(10, [1 / 3] * 3) == [4, 3, 3]
     assert mixture.split(1, [0.4, 0.6]) == [0, 1]
@@ -171,7 +171,7 @@ def test_a_number_is_shared_out_by_largest_remainders() -> None:
 # -- drawing -----------------------------------------------------------------------------------
 
 
-def test_a_bank_alone_is_drawn_from_like_a_file(tmp_path: Path) -> None:
+def test_a_single_bank_is_drawn_from_like_a_file(tmp_path: Path) -> None:
     folder = written(tmp_path, 6)
     source = StartSource("pick", f"bank:{folder}")
     rng, twin = np.random.default_rng(3), np.random.default_rng(3)
@@ -183,7 +183,7 @@ def test_a_bank_alone_is_drawn_from_like_a_file(tmp_path: Path) -> None:
     assert numbers([source.in_turn(8)]) == [2]
 
 
-def test_of_a_bank_may_be_drawn_what_is_about_a_receptacle(tmp_path: Path) -> None:
+def test_starts_from_a_bank_can_be_limited_to_a_receptacle(tmp_path: Path) -> None:
     folder = written(tmp_path, 6)
     every = Bank(folder, "pick")
     names = [receptacle(start) for start in every]
@@ -194,7 +194,7 @@ def test_of_a_bank_may_be_drawn_what_is_about_a_receptacle(tmp_path: Path) -> No
         StartSource("pick", f"bank:{folder}@nowhere")
 
 
-def test_parts_of_a_mixture_are_drawn_by_their_weights(tmp_path: Path) -> None:
+def test_parts_of_a_mixture_are_drawn_according_to_their_weights(tmp_path: Path) -> None:
     first, second = written(tmp_path / "a", 4), written(tmp_path / "b", 3)
     spec = f"own:0.5,bank:{first}:0.3,bank:{second}:succeeded:0.2"
     source = StartSource("pick", spec, num_objects=4, num_episodes=2)
@@ -208,7 +208,8 @@ def test_parts_of_a_mixture_are_drawn_by_their_weights(tmp_path: Path) -> None:
         assert all((start.snapshot is None) == (part == 0) for _, start in found)
         if part:
             assert numbers(start for _, start in found) == [index // 3 for index, _ in found]
-    assert {index // 3 for index, _ in drawn if index % 3 == 2} == {0, 1}  # two had succeeded
+    # Two of the states are successes.
+    assert {index // 3 for index, _ in drawn if index % 3 == 2} == {0, 1}
     again = StartSource("pick", spec, num_objects=4, num_episodes=2)
     rng = np.random.default_rng(0)
     assert [again.draw(rng)[0] for _ in range(50)] == [index for index, _ in drawn[:50]]
@@ -216,7 +217,7 @@ def test_parts_of_a_mixture_are_drawn_by_their_weights(tmp_path: Path) -> None:
         assert again[index].episode == start.episode
 
 
-def test_parts_that_do_not_fit_into_the_same_homes_are_refused(tmp_path: Path) -> None:
+def test_parts_for_different_homes_are_refused(tmp_path: Path) -> None:
     first = written(tmp_path / "a", 2)
     second = written(tmp_path / "b", 2, slots=30)
     third = written(tmp_path / "c", 2, engine="other")
@@ -232,7 +233,7 @@ def test_parts_that_do_not_fit_into_the_same_homes_are_refused(tmp_path: Path) -
 # -- in environments ---------------------------------------------------------------------------
 
 
-def test_an_environment_starts_in_the_exit_states(
+def test_an_environment_starts_in_exit_states_of_a_bank(
     exits: tuple[Path, list[WorldState]],
 ) -> None:
     folder, worlds = exits
@@ -243,14 +244,14 @@ def test_an_environment_starts_in_the_exit_states(
         _, info = env.reset(seed=seed)
         assert same(core.world, worlds[info["start"]])
         state = core.batch.task_state([0])
-        # Steps and forces of before do not count.
+        # Steps and forces before the start do not count.
         assert core.world.step[0] == STEPS and state.steps[0] == 0
         assert state.force_sum[0] == 0.0 and state.force_total[0] == core.world.force_total[0]
     ends = [env.step(np.zeros(act.SIZE, dtype=np.float32))[3] for _ in range(3)]
     assert ends == [False, False, True]
 
 
-def test_homes_of_a_vector_start_in_the_exit_states(exits: tuple[Path, list[WorldState]]) -> None:
+def test_a_vector_starts_in_exit_states_of_a_bank(exits: tuple[Path, list[WorldState]]) -> None:
     envs = gymnasium.make_vec(
         "tpsrl/Pick-v0",
         2,
@@ -266,7 +267,7 @@ def test_homes_of_a_vector_start_in_the_exit_states(exits: tuple[Path, list[Worl
     envs.close()
 
 
-def test_a_bank_of_another_engine_is_refused_before_anything_starts(tmp_path: Path) -> None:
+def test_a_bank_of_another_engine_is_refused_before_the_run(tmp_path: Path) -> None:
     folder = written(tmp_path, 2)
     with pytest.raises(UserError, match="was recorded with engine 'kinematic', this one is 'mujo"):
         SkillEnv("pick", starts=f"bank:{folder}")
@@ -279,7 +280,7 @@ def training(folder: Path) -> TrainingVecEnvFactory:
     return TrainingVecEnvFactory(EnvOptions.of("pick", **options, num_episodes=2, horizon=3), 5)
 
 
-def test_homes_that_go_on_from_a_checkpoint_draw_the_same_starts(
+def test_environments_restored_from_a_checkpoint_draw_the_same_starts(
     exits: tuple[Path, list[WorldState]],
 ) -> None:
     made = training(exits[0])
@@ -300,10 +301,10 @@ def test_homes_that_go_on_from_a_checkpoint_draw_the_same_starts(
     assert set(seen) == {0, 1}
 
 
-def test_homes_in_workers_go_through_the_same_episodes(
+def test_environments_in_workers_have_the_same_episodes(
     exits: tuple[Path, list[WorldState]],
 ) -> None:
-    # The workers are not told of the few base episodes, so only the bank is drawn from.
+    # The reduced number of base episodes does not reach the workers, so only the bank is used.
     made = dataclasses.replace(
         training(exits[0]), options=EnvOptions.of("pick", starts=f"bank:{exits[0]}", horizon=3)
     )
@@ -328,7 +329,7 @@ def train(what: str, *overrides: str) -> int:
     return main(["train", what, *few, *(f"preset.{key}" for key in tiny), *overrides])
 
 
-def test_a_training_starts_in_a_bank_and_goes_on_in_the_same(
+def test_a_training_starts_from_a_bank_and_resumes_with_the_same_bank(
     exits: tuple[Path, list[WorldState]],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -337,9 +338,9 @@ def test_a_training_starts_in_a_bank_and_goes_on_in_the_same(
     folder = exits[0]
     monkeypatch.chdir(folder.parent)
     out = tmp_path / "out"
-    asked = ["start_states=own:0.5,bank:navigate:0.5", "validation_starts=bank:navigate"]
+    starts = ["start_states=own:0.5,bank:navigate:0.5", "validation_starts=bank:navigate"]
     rest = [f"out={out}", "validation_episodes=7", "preset.steps=32"]
-    assert train("pick", *asked, *rest) == 0
+    assert train("pick", *starts, *rest) == 0
     written_down = yaml.safe_load((out / "config.yaml").read_text())
     assert written_down["start_states"] == f"own:0.5,bank:{folder}:all:0.5"
     assert written_down["validation_starts"] == f"bank:{folder}:all:1.0"
@@ -364,7 +365,7 @@ def test_a_training_starts_in_a_bank_and_goes_on_in_the_same(
         (["validation_starts=own,bank:x"], "validation_starts: 'own,bank:x' has several parts"),
     ],
 )
-def test_start_states_that_cannot_be_had_end_a_training_before_it_begins(
+def test_invalid_start_states_are_refused_before_a_training_begins(
     overrides: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert train("pick", f"out={tmp_path / 'out'}", *overrides) == 2
@@ -372,7 +373,7 @@ def test_start_states_that_cannot_be_had_end_a_training_before_it_begins(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_skill_is_evaluated_where_another_left_it(tmp_path: Path) -> None:
+def test_a_skill_is_evaluated_from_exit_states_of_another(tmp_path: Path) -> None:
     writer = BankWriter(tmp_path / "bank")
     for number in range(4):
         start = recorded(number)
@@ -389,17 +390,17 @@ def test_a_skill_is_evaluated_where_another_left_it(tmp_path: Path) -> None:
         )
 
     whole = report()
-    assert (whole.num_episodes, whole.success.mean) == (4, 0.5)  # odd ones stand still
+    assert (whole.num_episodes, whole.success.mean) == (4, 0.5)  # odd episodes stand still
     assert (whole.starts, whole.num_objects) == (spec, 3)
     assert report("num_episodes=3").success.mean == 2 / 3
     with pytest.raises(UserError, match="starts: 4 given, 5 requested"):
         report("num_episodes=5")
 
 
-def test_a_mixture_is_evaluated_part_by_part(tmp_path: Path) -> None:
+def test_a_mixture_is_evaluated_in_proportion_to_its_weights(tmp_path: Path) -> None:
     folder = written(tmp_path, 3)
     source = StartSource("pick", f"own:0.75,bank:{folder}:0.25", split="val", num_objects=4)
-    assert source.first(0) == [] and len(source.first(1)) == 1  # of one part there is none then
+    assert source.first(0) == [] and len(source.first(1)) == 1  # one part then has no episode
     starts = source.first(4, processes=1)
     assert [start.snapshot is None for start in starts] == [True, True, True, False]
     assert [start.episode for start in starts[:3]] == [
@@ -407,7 +408,7 @@ def test_a_mixture_is_evaluated_part_by_part(tmp_path: Path) -> None:
     ]
 
 
-def test_from_the_plans_of_a_scenario_to_a_training(tmp_path: Path) -> None:
+def test_exit_states_of_a_scenario_serve_a_training_and_an_evaluation(tmp_path: Path) -> None:
     bank, out = tmp_path / "bank", tmp_path / "out"
     few = ["num_episodes=1", "processes=1", "scenario.num_objects=12"]
     few += ["protocol.limits.episode_steps=350"]  # for the first object

@@ -21,10 +21,10 @@ def test_a_notebook_is_kept_without_its_outputs(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", names(NOTEBOOKS))
-def test_a_notebook_runs_and_shows_a_picture(
+def test_a_notebook_runs_and_shows_an_image(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The kernel is a process of its own, which finds the packages by this.
+    # The kernel is a separate process, which finds the packages by this variable.
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / ".ipython"))
     notebook = nbformat.read(ROOT / name, as_version=4)

@@ -1,4 +1,4 @@
-"""Environments and domains in libraries of others, where these are installed: the extra `peers`."""
+"""Environments and domains in third-party libraries, where installed: the extra `peers`."""
 
 import dataclasses
 from pathlib import Path
@@ -10,7 +10,7 @@ import pytest
 from gymnasium.utils.env_checker import data_equivalence
 from hab_episodes import set_table
 
-import skills.gym  # noqa: F401  (makes the skills known to gymnasium)
+import skills.gym  # noqa: F401  (registers the skills with gymnasium)
 from tpsrl import cli
 from tpsrl.world.episode import save_episodes
 
@@ -33,7 +33,7 @@ def vector(mode: str, autoreset: str, **options: Any) -> Any:
 
 
 def rolled_out(env: gymnasium.Env, actions: np.ndarray = ACTIONS) -> tuple[list, list, list]:
-    """Observations, rewards and what else a step returns."""
+    """Returns observations, rewards and the other results of the steps."""
     observations, steps = [env.reset(seed=0)[0]], []
     for action in actions:
         observation, *rest = env.step(action)
@@ -48,7 +48,7 @@ def bare() -> tuple[list, list, list]:
     return rolled_out(gymnasium.make("tpsrl/Pick-v0", depth=(8, 8), **OPTIONS))
 
 
-def test_gymnasiums_wrappers_of_observations(bare):
+def test_gymnasiums_wrappers_transform_observations(bare):
     wrappers, plain = gymnasium.wrappers, bare[0]
     space = gymnasium.make("tpsrl/Pick-v0", depth=(8, 8), **OPTIONS).observation_space
     wrapped = {
@@ -78,14 +78,14 @@ def test_gymnasiums_wrappers_of_observations(bare):
             assert data_equivalence(one, other), wrapper
 
 
-def test_gymnasiums_wrappers_of_actions_rewards_and_time(bare):
+def test_gymnasiums_wrappers_transform_actions_rewards_and_time(bare):
     wrappers = gymnasium.wrappers
     env = gymnasium.make("tpsrl/Pick-v0", depth=(8, 8), **OPTIONS)
     env = wrappers.RescaleAction(env, np.float32(-0.5), np.float32(0.5))
     env = wrappers.RecordEpisodeStatistics(wrappers.TimeLimit(env, len(ACTIONS)))
     env = wrappers.TransformReward(env, lambda reward: 2.0 * reward)
     observations, rewards, rest = rolled_out(env, ACTIONS / 2)
-    # Scaling to float32 and back moves an action by some 1e-7.
+    # Scaling to float32 and back changes an action by about 1e-7.
     for one, other in zip(observations, bare[0], strict=True):
         np.testing.assert_allclose(one["state"], other["state"], atol=1e-4)
     np.testing.assert_allclose(rewards, 2.0 * np.array(bare[1]), atol=1e-4)
@@ -96,7 +96,7 @@ def test_gymnasiums_wrappers_of_actions_rewards_and_time(bare):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_gymnasiums_wrappers_of_vectors(mode: str):
+def test_gymnasiums_wrappers_transform_vectors(mode: str):
     wrappers = gymnasium.wrappers.vector
     actions = np.full((2, 11), -0.1, np.float32)
     plain, stacked = vector(mode, "NextStep", horizon=3), vector(mode, "NextStep", horizon=3)
@@ -118,7 +118,7 @@ def test_gymnasiums_wrappers_of_vectors(mode: str):
     stacked.close()
 
 
-def test_torchrl_makes_and_checks_an_environment():
+def test_torchrl_creates_and_checks_an_environment():
     envs = library("torchrl.envs")
     env = envs.GymEnv("tpsrl/Pick-v0", depth=(8, 8), **OPTIONS)
     envs.check_env_specs(env)
@@ -129,7 +129,7 @@ def test_torchrl_makes_and_checks_an_environment():
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_torchrl_wraps_a_vector_that_it_resets_itself(mode: str):
+def test_torchrl_wraps_a_vector_without_autoreset(mode: str):
     envs = library("torchrl.envs")
     env = envs.GymWrapper(vector(mode, "Disabled", horizon=3))
     envs.check_env_specs(env)
@@ -139,7 +139,7 @@ def test_torchrl_wraps_a_vector_that_it_resets_itself(mode: str):
 
 
 @pytest.mark.parametrize("name", ["CartPole-v1", "tpsrl/Navigate-v0"])
-def test_torchrl_refuses_gymnasiums_default_reset_of_any_vector(name: str):
+def test_torchrl_refuses_gymnasiums_default_autoreset_mode(name: str):
     envs = library("torchrl.envs")
     options = OPTIONS if name.startswith("tpsrl") else {}
     made = gymnasium.make_vec(name, 2, vectorization_mode="sync", **options)
@@ -169,9 +169,9 @@ def test_minari_collects_episodes(
     dataset = env.create_dataset("tpsrl/tried-v0")
     assert dataset.total_episodes == 2 and dataset.total_steps == 8
     if infos:
-        told = dataset[0].infos
-        assert told["reward_terms"]["slack"].tolist() == [0.0] + [-0.005] * 4
-        assert told["failure"].tolist() == [0] * 5
+        recorded = dataset[0].infos
+        assert recorded["reward_terms"]["slack"].tolist() == [0.0] + [-0.005] * 4
+        assert recorded["failure"].tolist() == [0] * 5
     env.close()
 
 
@@ -192,7 +192,7 @@ def test_stable_baselines3_trains_a_cnn_on_depth():
 
 @pytest.fixture
 def problem(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A folder with a Set Table episode, and its problem in one of the shipped domains."""
+    """Folder with a Set Table episode and its problem in one of the shipped domains."""
     episode = dataclasses.replace(set_table(), scenario="set_table")
     save_episodes(tmp_path / "one.jsonl.gz", [episode])
     assert plan(tmp_path, f"domain={request.param}", f"write={tmp_path}") == 0
@@ -204,7 +204,7 @@ def plan(folder: Path, *arguments: str) -> int:
 
 
 def check_same_plan(folder: Path) -> None:
-    """Whether the domain in `by_peer.pddl` has the same plan as the first, and takes that."""
+    """Asserts that the domain `by_peer.pddl` gives and accepts the plan of the first domain."""
     domain, again = f"domain={folder / 'by_peer.pddl'}", folder / "again"
     assert plan(folder, domain, f"write={again}") == 0
     assert (again / "plan.txt").read_text() == (folder / "plan.txt").read_text()
@@ -212,7 +212,7 @@ def check_same_plan(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("problem", ["mended", "habitat"], indirect=True)
-def test_a_domain_that_unified_planning_writes_has_the_same_plans(problem: Path):
+def test_a_domain_written_by_unified_planning_has_the_same_plans(problem: Path):
     planning, engines = library("unified_planning.io"), library("unified_planning.engines")
     reader = planning.PDDLReader()
     read = reader.parse_problem(str(problem / "domain.pddl"), str(problem / "problem.pddl"))
@@ -225,7 +225,7 @@ def test_a_domain_that_unified_planning_writes_has_the_same_plans(problem: Path)
 
 
 @pytest.mark.parametrize("problem", ["mended", "habitat"], indirect=True)
-def test_a_plan_that_fast_downward_finds_is_followed(problem: Path):
+def test_a_plan_by_fast_downward_is_accepted(problem: Path):
     library("up_fast_downward")
     files, planning = library("unified_planning.io"), library("unified_planning.shortcuts")
     planning.get_environment().credits_stream = None
@@ -240,7 +240,7 @@ def test_a_plan_that_fast_downward_finds_is_followed(problem: Path):
 
 
 @pytest.mark.parametrize("problem", ["mended", "habitat"], indirect=True)
-def test_a_domain_that_pddl_writes_has_the_same_plans(problem: Path):
+def test_a_domain_written_by_pddl_has_the_same_plans(problem: Path):
     pddl, formatter = library("pddl"), library("pddl.formatter")
     assert pddl.parse_problem(problem / "problem.pddl").goal
     text = formatter.domain_to_string(pddl.parse_domain(problem / "domain.pddl"))

@@ -15,7 +15,7 @@ from tpsrl.runtime import pool, processes
 
 @dataclasses.dataclass(frozen=True)
 class Squares:
-    """Squares numbers; does something else at one of them."""
+    """Squares numbers; at `bad` it fails in the way of `how`."""
 
     bad: int = -1
     how: str = ""
@@ -36,7 +36,7 @@ class Squares:
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_every_task_is_done_once_and_keeps_its_index(processes: int) -> None:
+def test_every_task_is_executed_once_and_keeps_its_index(processes: int) -> None:
     results = list(pool.run(Squares(), [3, 1, 4, 1, 5], processes))
     assert sorted(results) == [(0, 9), (1, 1), (2, 16), (3, 1), (4, 25)]
 
@@ -45,27 +45,27 @@ def test_no_tasks_start_no_process() -> None:
     assert list(pool.run(Squares(), [], 2)) == []
 
 
-def test_a_worker_that_dies_is_noticed_and_its_task_named() -> None:
+def test_a_dead_worker_is_reported_with_its_task() -> None:
     with pytest.raises(RunError, match=r"died while working on task 2: signal SIGKILL;"):
         list(pool.run(Squares(bad=7, how="die"), [5, 6, 7, 8], 2))
 
 
-def test_a_failed_run_of_a_worker_arrives_as_one() -> None:
+def test_a_run_error_of_a_worker_is_raised_in_the_caller() -> None:
     with pytest.raises(RunError, match=r"^none of 9 drafts was good$"):
         list(pool.run(Squares(bad=6, how="run error"), [5, 6], 2))
 
 
-def test_a_user_error_of_a_worker_arrives_as_one() -> None:
+def test_a_user_error_of_a_worker_is_raised_in_the_caller() -> None:
     with pytest.raises(UserError, match=r"^object 3 overlaps the sofa$"):
         list(pool.run(Squares(bad=6, how="user error"), [5, 6], 2))
 
 
-def test_another_error_of_a_worker_arrives_with_its_traceback() -> None:
+def test_other_errors_of_a_worker_are_raised_with_their_traceback() -> None:
     with pytest.raises(RunError, match=r"(?s)task 1 failed.*ZeroDivisionError: one over nothing"):
         list(pool.run(Squares(bad=6), [5, 6], 2))
 
 
-def test_workers_end_when_the_caller_stops_listening() -> None:
+def test_workers_end_when_the_caller_closes_the_results() -> None:
     results = pool.run(Pids(), [0, 1, 2, 3], 2)
     _, pid = next(results)
     results.close()
@@ -73,7 +73,7 @@ def test_workers_end_when_the_caller_stops_listening() -> None:
         os.kill(pid, 0)
 
 
-def test_a_worker_that_somebody_has_stopped_ends_too() -> None:
+def test_a_stopped_worker_process_is_ended_as_well() -> None:
     results = pool.run(Pids(), [0, 1, 2, 3], 2)
     _, pid = next(results)
     os.kill(pid, signal.SIGSTOP)
@@ -83,10 +83,10 @@ def test_a_worker_that_somebody_has_stopped_ends_too() -> None:
 
 
 @pytest.mark.parametrize("how", ["SIGINT", "SIGTERM", "SIGKILL"])
-def test_the_end_of_the_parent_ends_the_workers_too(how: str, tmp_path: Path) -> None:
+def test_the_end_of_the_parent_ends_the_workers(how: str, tmp_path: Path) -> None:
     code = (
         "import signal, sys\n"
-        # A shell starts what it runs in the background with interrupts ignored.
+        # A shell starts background processes with interrupts ignored.
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "sys.path.insert(0, sys.argv[1])\n"
         "from test_pool import Sleepers\n"
@@ -104,7 +104,7 @@ def test_the_end_of_the_parent_ends_the_workers_too(how: str, tmp_path: Path) ->
             assert parent.poll() is None
             time.sleep(0.02)
         parent.send_signal(signal.Signals[how])
-        # Its workers hold the pipe open as long as they live.
+        # The workers keep the pipe open as long as they live.
         _, errors = parent.communicate(timeout=30)
     assert ("KeyboardInterrupt" in errors) == (how == "SIGINT")
     assert parent.returncode != 0
@@ -113,10 +113,10 @@ def test_the_end_of_the_parent_ends_the_workers_too(how: str, tmp_path: Path) ->
 
 
 def gone(pid: int) -> bool:
-    """Whether a process ends within ten seconds."""
+    """Returns whether a process ends within ten seconds."""
     for _ in range(500):
         state = Path(f"/proc/{pid}/stat")
-        # One whose parent has died before it stays as a zombie where nobody waits for it.
+        # A process whose parent died first stays as a zombie if no process waits for it.
         if not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z":
             return True
         time.sleep(0.02)
@@ -124,7 +124,7 @@ def gone(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("count", [2, 24])  # as many tasks as workers, and more
-def test_a_script_without_main_guard_is_told_so(count: int, tmp_path: Path) -> None:
+def test_a_script_without_main_guard_gets_an_explanation(count: int, tmp_path: Path) -> None:
     code = (
         "import sys\n"
         f"sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
@@ -138,7 +138,7 @@ def test_a_script_without_main_guard_is_told_so(count: int, tmp_path: Path) -> N
         [sys.executable, str(script)], capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 1
-    assert done.stderr.count("Traceback") == 1  # that of the script itself
+    assert done.stderr.count("Traceback") == 1  # the traceback of the script itself
     last = done.stderr.splitlines()[-1]
     assert last.startswith("tpsrl.errors.RunError: a worker process died while working on ")
     assert last.endswith('call tpsrl under `if __name__ == "__main__":`')
@@ -146,7 +146,7 @@ def test_a_script_without_main_guard_is_told_so(count: int, tmp_path: Path) -> N
 
 @dataclasses.dataclass(frozen=True)
 class Sleepers:
-    """Leaves its process number in a folder, and sleeps."""
+    """Worker that leaves its process number in a folder and sleeps."""
 
     folder: str
 
@@ -159,7 +159,7 @@ class Sleepers:
 
 
 class Pids:
-    """Tells which process worked."""
+    """Worker that returns its process number."""
 
     def __call__(self) -> Callable[[int], int]:
         return lambda task: os.getpid()
@@ -167,7 +167,7 @@ class Pids:
 
 @pytest.fixture
 def usual_signals(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """As in a terminal; what is started in the background ignores Ctrl-C. All is put back."""
+    """Signal handling as in a terminal, restored afterwards; background processes ignore Ctrl-C."""
     monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
@@ -179,7 +179,7 @@ def usual_signals(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     ("number", "expected"),
     [(signal.SIGTERM, processes.Terminated), (signal.SIGINT, KeyboardInterrupt)],
 )
-def test_an_error_that_a_signal_became_on_its_way_is_taken_for_the_signal(
+def test_another_error_raised_while_handling_a_signal_counts_as_the_signal(
     number: signal.Signals, expected: type[BaseException]
 ) -> None:
     with pytest.raises(expected), processes.ending_in_order():
@@ -195,7 +195,7 @@ def test_an_error_that_a_signal_became_on_its_way_is_taken_for_the_signal(
 
 
 class Destructor:
-    """Is killed while it goes, when nothing that is raised is heard."""
+    """Object that sends a signal in its destructor, where exceptions are ignored."""
 
     def __init__(self, number: signal.Signals) -> None:
         self._number = number
@@ -227,7 +227,7 @@ def where_all_is_caught(number: signal.Signals) -> None:
     ("number", "expected"),
     [(signal.SIGTERM, processes.Terminated), (signal.SIGINT, KeyboardInterrupt)],
 )
-def test_a_signal_that_is_lost_on_its_way_is_raised_again(
+def test_a_signal_whose_exception_is_lost_is_raised_again(
     number: signal.Signals,
     expected: type[BaseException],
     lose: Callable[[signal.Signals], None],
@@ -242,13 +242,15 @@ def test_a_signal_that_is_lost_on_its_way_is_raised_again(
 
 
 @pytest.mark.usefixtures("usual_signals")
-def test_what_ends_a_block_is_not_raised_again_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_that_ended_a_block_is_not_raised_again_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(processes, "_AGAIN_S", 0.0)
     with pytest.raises(processes.Terminated), processes.ending_in_order():
         try:
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(30.0)
-        finally:  # takes its time, and is not disturbed by being told again
+        finally:  # slow, and not interrupted by a second signal
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(0.2)
     time.sleep(0.1)

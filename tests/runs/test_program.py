@@ -67,12 +67,12 @@ def test_a_program_gives_the_same_actions_without_tpsrl(
     assert export(f"format={form}", f"agent={source}", f"out={tmp_path}", "sample=false") == 0
     about = json.loads((tmp_path / "pick.json").read_text())
     inputs = skills.gym.load_policy("pick", source).inputs
-    told = about["observation"]["state"]["sensors"]
-    assert [sensor["name"] for sensor in told] == list(inputs.sensors)
-    assert [(sensor["begin"], sensor["end"]) for sensor in told] == [
+    entries = about["observation"]["state"]["sensors"]
+    assert [sensor["name"] for sensor in entries] == list(inputs.sensors)
+    assert [(sensor["begin"], sensor["end"]) for sensor in entries] == [
         (lies.start, lies.stop) for lies in inputs.layout().values()
     ]
-    assert told[1]["unit"] == "rad" and not about["sample"] and not about["delay"]
+    assert entries[1]["unit"] == "rad" and not about["sample"] and not about["delay"]
 
     rng = np.random.default_rng(0)
     shapes = inputs.shapes().items()

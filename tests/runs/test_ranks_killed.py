@@ -1,4 +1,4 @@
-"""A rank that is killed while all learn: torchrun starts them anew, and they go on."""
+"""Ranks killed during a training, which torchrun restarts and which then resume."""
 
 import functools
 import json
@@ -29,7 +29,7 @@ STEPS = 10 * ROLLOUT
 
 
 def doom(rank: int, kind: type, name: str, call: int) -> None:
-    """Has a rank killed at a call where it is busy, once there is a checkpoint."""
+    """Arranges that a rank is killed at a call of a method, once there is a checkpoint."""
     before, calls = getattr(kind, name), []
 
     def method(self: Any, *args: Any) -> Any:
@@ -47,11 +47,11 @@ def doom(rank: int, kind: type, name: str, call: int) -> None:
 @pytest.mark.parametrize(
     ("rank", "kind", "name", "call"),
     [
-        (1, Ranks, "average", 2),  # of the gradients of a mini-batch, so while learning
-        (0, Preempted, "stops", 10),  # asked while collecting; rank 0 has the store too
+        (1, Ranks, "average", 2),  # averages gradients of a mini-batch, during learning
+        (0, Preempted, "stops", 10),  # called during collection; rank 0 also has the store
     ],
 )
-def test_a_killed_rank_is_started_anew_and_all_go_on(
+def test_a_killed_rank_is_restarted_and_all_ranks_resume(
     rank: int, kind: type, name: str, call: int, tmp_path: Path
 ) -> None:
     words = ["torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1"]
@@ -67,7 +67,7 @@ def test_a_killed_rank_is_started_anew_and_all_go_on(
     assert rows[-2]["steps"] < STEPS <= rows[-1]["steps"]
 
 
-def test_ranks_end_with_the_command_that_began_them(
+def test_ranks_end_with_the_command_that_started_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     metrics = tmp_path / "out/metrics.jsonl"
@@ -97,7 +97,7 @@ def test_ranks_end_with_the_command_that_began_them(
 
 
 def temporaries_of(mark: Path) -> list[Path]:
-    """The folders for temporary files of what has begun there."""
+    """Returns the folders for temporary files of the processes started there."""
     found = set()
     for process in fake_slurm.processes(mark):
         for entry in Path(f"/proc/{process}/environ").read_text().split("\0"):
@@ -107,14 +107,14 @@ def temporaries_of(mark: Path) -> list[Path]:
 
 
 def bereaved(group: Group, goes: int) -> list[str]:
-    """What the other rank says at each call when one has gone without a word."""
+    """Returns the error of each call on the other rank after one rank has ended silently."""
     store = preemption.Preempted(group, PreemptionSettings("share", 0.5, 0.25), 8)
 
     def counted() -> None:
         store.begin()
         store.stops(8)
 
-    group.any(False)  # all have begun
+    group.any(False)  # all ranks have begun
     if group.rank == goes:
         return []
     calls: list[Callable[[], object]] = [
@@ -128,7 +128,7 @@ def bereaved(group: Group, goes: int) -> list[str]:
 
 
 def lost_at(call: Callable[[], object]) -> str:
-    """What is said of it, once the loss is noticed."""
+    """Returns the error of a call once the loss is noticed."""
     try:
         for _ in range(1000):
             call()
@@ -140,10 +140,10 @@ def lost_at(call: Callable[[], object]) -> str:
 @pytest.mark.parametrize(
     ("goes", "calls", "lost"), [(1, 5, "another rank"), (0, 1, "counters of rank 0")]
 )
-def test_who_loses_another_rank_says_so_in_a_line(
+def test_the_loss_of_another_rank_is_reported_in_one_line(
     goes: int, calls: int, lost: str, tmp_path: Path
 ) -> None:
-    said = ranks.run(2, bereaved, tmp_path, goes)[1 - goes]
-    assert len(said) == calls
-    for line in said:
+    messages = ranks.run(2, bereaved, tmp_path, goes)[1 - goes]
+    assert len(messages) == calls
+    for line in messages:
         assert re.fullmatch(rf"ranks: lost {lost}: .+", line), line

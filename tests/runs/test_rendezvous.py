@@ -1,4 +1,4 @@
-"""Ranks agree upon a part of the store that those before them have not written."""
+"""Ranks that agree on a prefix of the store which earlier ranks have not used."""
 
 import concurrent.futures
 import os
@@ -19,9 +19,9 @@ LIMIT_S = 30.0
 
 
 @pytest.mark.parametrize("first", [0, 1, 2])
-def test_ranks_that_are_started_anew_meet_each_other(first: int) -> None:
+def test_restarted_ranks_agree_on_a_new_prefix(first: int) -> None:
     store, found = distributed.HashStore(), []
-    for _ in range(3):  # whoever is first finds what those before it have left
+    for _ in range(3):  # entries of earlier runs remain in the store
         with concurrent.futures.ThreadPoolExecutor(3) as pool:
             order = [first, *(n for n in range(3) if n != first)]
             came = []
@@ -33,24 +33,25 @@ def test_ranks_that_are_started_anew_meet_each_other(first: int) -> None:
     assert len(set(found)) == 3
 
 
-def test_a_rank_that_stayed_from_before_is_not_taken_for_its_successor() -> None:
+def test_a_rank_of_an_earlier_start_is_not_taken_for_its_successor() -> None:
     store = distributed.HashStore()
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
-        stale = pool.submit(rendezvous.agree, store, 0, 2, 0.2)  # whose rank 1 never comes
+        stale = pool.submit(rendezvous.agree, store, 0, 2, 0.2)  # rank 1 of this start never comes
         with pytest.raises(RunError, match=re.escape("ranks: 1 did not connect within 0.2 s")):
             stale.result()
-        late = pool.submit(rendezvous.agree, store, 1, 2, LIMIT_S)  # greets who has gone
+        # Meets entries of the rank that has gone first.
+        late = pool.submit(rendezvous.agree, store, 1, 2, LIMIT_S)
         time.sleep(0.1)
         assert late.running()
         assert rendezvous.agree(store, 0, 2, LIMIT_S) == late.result()
 
 
-def test_without_rank_0_nobody_meets() -> None:
+def test_without_rank_0_the_rendezvous_fails() -> None:
     with pytest.raises(RunError, match=re.escape("ranks: rank 0 did not connect within 0.1 s")):
         rendezvous.agree(distributed.HashStore(), 1, 2, 0.1)
 
 
-def test_who_waits_for_others_says_so_and_ends_when_it_is_told_to() -> None:
+def test_a_waiting_rank_reports_that_it_waits_and_ends_on_sigterm() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -63,8 +64,8 @@ def test_who_waits_for_others_says_so_and_ends_when_it_is_told_to() -> None:
         env=os.environ | job,
     )
     assert process.stdout is not None
-    said = iter(process.stdout.readline, "")
-    assert f"rank 1: waiting for all 2 ranks at 127.0.0.1:{port}\n" in said
+    lines = iter(process.stdout.readline, "")
+    assert f"rank 1: waiting for all 2 ranks at 127.0.0.1:{port}\n" in lines
     process.terminate()
     _, err = process.communicate(timeout=30)
     assert (process.returncode, err) == (143, "tpsrl: terminated\n")

@@ -1,7 +1,7 @@
-"""The page as a browser shows it: files load, links lead somewhere, nothing is wider than a phone.
+"""The report in a browser: files load, links resolve, and the page fits on a phone.
 
-One Chromium opens a page with two frames, as wide as a phone and as a screen, and each shows a copy
-of the report with a script that looks it over and tells the page around it what it has found.
+One Chromium opens a page with two frames, one as wide as a phone and one as a screen. Each frame
+shows a copy of the report with a script that inspects it and posts the results to the outer page.
 """
 
 import dataclasses
@@ -82,14 +82,14 @@ window.addEventListener("message", (event) => {{
 
 @dataclasses.dataclass(frozen=True)
 class Seen:
-    """What the browser found, by the width of the frame, and what it said on its console."""
+    """Findings of the browser by width of the frame, and its console messages."""
 
     frames: dict[int, dict[str, Any]]
     console: list[str]
 
 
 def browse(folder: Path, page: str) -> Seen:
-    """Shows a page that lies in a folder, beside the files that it needs."""
+    """Opens a page in the folder that contains the files it needs."""
     assert CHROMIUM is not None
     (folder / "looked_over.html").write_text(page.replace("<head>", f"<head>{LOOK}", 1))
     frames = "".join(
@@ -106,13 +106,13 @@ def browse(folder: Path, page: str) -> Seen:
     found = re.search(r"<pre>(.*)</pre>", done.stdout, re.DOTALL)
     assert found is not None, f"{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
     verdicts = json.loads(html.unescape(found[1]))
-    said = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
-    return Seen({verdict["width"]: verdict for verdict in verdicts}, said)
+    lines = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+    return Seen({verdict["width"]: verdict for verdict in verdicts}, lines)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a report that has all that a report can have."""
+    """Folder with a report that has every possible part."""
     path = tmp_path_factory.mktemp("full")
     write_files(path)
     reports.rebuild(str(path), Console(quiet=True))
@@ -124,20 +124,20 @@ def seen(folder: Path) -> Iterator[Seen]:
     yield browse(folder, (folder / "report.html").read_text())
 
 
-def test_the_browser_has_nothing_to_complain_of(seen: Seen) -> None:
+def test_the_page_gives_no_console_messages(seen: Seen) -> None:
     assert seen.console == []
     assert set(seen.frames) == {PHONE, SCREEN}
 
 
 @pytest.mark.parametrize("width", [PHONE, SCREEN])
-def test_every_picture_and_video_loads(seen: Seen, width: int) -> None:
+def test_every_image_and_video_loads(seen: Seen, width: int) -> None:
     found = seen.frames[width]
     assert len(found["pictures"]) == len(found["posters"]) == 3 and len(found["videos"]) == 5
     broken = [url for key in ("pictures", "posters", "videos") for url, ok in found[key] if not ok]
     assert broken == []
 
 
-def test_every_link_leads_to_a_file(seen: Seen) -> None:
+def test_every_link_points_to_a_file(seen: Seen) -> None:
     links = [urlparse(link) for link in seen.frames[SCREEN]["links"]]
     assert len(links) > 5
     lost = [
@@ -158,17 +158,17 @@ def test_nothing_is_wider_than_a_phone(seen: Seen) -> None:
     assert found["overflow"] == 0 and found["sticking_out"] == []
 
 
-def test_boxes_that_scroll_say_so_on_a_phone(seen: Seen) -> None:
+def test_scrollable_boxes_have_a_hint_on_a_phone(seen: Seen) -> None:
     assert seen.frames[PHONE]["wide"] > 0
     assert set(seen.frames[PHONE]["hints"]) == {"block"}
     assert set(seen.frames[SCREEN]["hints"]) == {"none"}
 
 
-def test_letters_of_charts_are_not_smaller_on_a_phone(seen: Seen) -> None:
+def test_text_of_charts_stays_legible_on_a_phone(seen: Seen) -> None:
     assert min(seen.frames[PHONE]["letters"]) > 12
 
 
-def test_a_comparison_fits_a_phone_and_its_links_lead_to_files(
+def test_a_comparison_fits_a_phone_and_its_links_point_to_files(
     folder: Path, tmp_path: Path
 ) -> None:
     other = tmp_path / "a name that is too long for a line #2"
@@ -186,7 +186,7 @@ def test_a_comparison_fits_a_phone_and_its_links_lead_to_files(
     assert len(links) == 4 and all(link.exists() for link in links)
 
 
-def test_what_is_wrong_with_a_page_is_found(tmp_path: Path) -> None:
+def test_defects_of_a_page_are_detected(tmp_path: Path) -> None:
     page = """<!doctype html><html><head><title>wrong</title></head><body><main>
         <div style="width: 600px">wide</div><img src="nowhere.png"><video src="nowhere.mp4"></video>
         <a href="nowhere.html">lost</a><script>console.error("odd")</script></main></body></html>"""

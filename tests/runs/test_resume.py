@@ -1,4 +1,4 @@
-"""Evaluations that are stopped at any moment, and gone on with by the same command."""
+"""Evaluations that are stopped at any moment and resumed by the same command."""
 
 import functools
 import json
@@ -31,12 +31,12 @@ from tpsrl.world.episode import Episode, save_episodes
 
 SAME = ("report.json", "report.html", "episodes.jsonl")
 EPISODES = [f"test/{i}" for i in range(3)]
-# What a process does to files, which Python tells of before it is done.
+# Audit events of file operations; Python raises each before the operation.
 TOUCHING = {"open", "os.link", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.truncate"}
 
 
 class Logged(Fake):
-    """Notes beside the output folder which episodes were run."""
+    """Records beside the output folder which episodes were run."""
 
     def work(self, job: EpisodeJob) -> EpisodeResult:
         assert self.settings.out is not None
@@ -46,7 +46,7 @@ class Logged(Fake):
 
 
 class Signalling(Logged):
-    """Stops the evaluation in its second episode; in a worker it then waits for its own end."""
+    """Stops the evaluation in its second episode; a worker then waits to be ended."""
 
     number = signal.SIGTERM
 
@@ -82,7 +82,7 @@ def dataset(tmp_path: Path) -> Path:
 
 
 def ran(out: Path) -> list[str]:
-    """The episodes that were run since this was last asked."""
+    """Returns the episodes that were run since the last call."""
     log = out.parent / "ran"
     names = log.read_text().split() if log.exists() else []
     log.unlink(missing_ok=True)
@@ -98,7 +98,7 @@ def names_in(folder: Path) -> list[str]:
 
 
 def in_a_child(work: Callable[[], Any]) -> int:
-    """How a forked process ends that does this: 0, or minus the signal's number."""
+    """Runs work in a forked process; returns 0, or minus the number of the signal that ended it."""
     child = os.fork()
     if not child:
         code = 1
@@ -111,7 +111,7 @@ def in_a_child(work: Callable[[], Any]) -> int:
 
 
 def killed_at(moment: int, folder: Path, work: Callable[[], Any]) -> None:
-    """Does this in a process that is killed just before it touches files in a folder so often."""
+    """Runs work in a process killed just before its `moment`-th file operation in a folder."""
     count = 0
 
     def tick() -> None:
@@ -121,7 +121,7 @@ def killed_at(moment: int, folder: Path, work: Callable[[], Any]) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def watch(event: str, arguments: tuple[Any, ...]) -> None:
-        # Whatever is truncated or removed by a descriptor is ours too.
+        # An operation on a file descriptor counts as well.
         mine = isinstance(arguments[0], int) or str(arguments[0]).startswith(str(folder))
         if event in TOUCHING and mine:
             tick()
@@ -141,16 +141,16 @@ def killed_at(moment: int, folder: Path, work: Callable[[], Any]) -> None:
 
 
 def whole_lines(out: Path) -> Iterator[str]:
-    """The episodes that a journal has, read in another way than the evaluation does."""
+    """Yields the episodes in a journal, parsed independently of the evaluation."""
     path = out / ".running" / "journal.jsonl"
     for line in path.read_text().split("\n")[1:-1] if path.exists() else []:
         yield json.loads(line)["outcome"]["result"]["id"]
 
 
-def test_whenever_it_is_killed_the_same_command_gives_the_same_and_repeats_nothing(
+def test_a_killed_evaluation_resumes_exactly_and_repeats_no_episode(
     dataset: Path, tmp_path: Path
 ) -> None:
-    """Every eleventh moment between two touches of files."""
+    """Kills at every ninth file operation."""
     short = "processes=1", "protocol.limits.episode_steps=150", "video_stride=40"
     expected, earlier, out = (tmp_path / name / "out" for name in ("expected", "earlier", "x"))
     evaluate(settings(dataset, earlier, *short, "num_episodes=2", "videos=2"), quiet(), Logged)
@@ -180,7 +180,7 @@ def test_whenever_it_is_killed_the_same_command_gives_the_same_and_repeats_nothi
     assert kills > 6 and seen >= {0, 3}
 
 
-def test_a_kill_among_several_processes_repeats_nothing_either(
+def test_a_failed_evaluation_with_two_processes_repeats_no_finished_episode(
     dataset: Path, tmp_path: Path
 ) -> None:
     out, whole = tmp_path / "two" / "out", tmp_path / "whole" / "out"
@@ -194,7 +194,7 @@ def test_a_kill_among_several_processes_repeats_nothing_either(
     assert outputs(out) == outputs(whole)
 
 
-def test_a_failed_evaluation_keeps_what_is_finished_and_says_what_goes_on(
+def test_a_failed_evaluation_keeps_finished_episodes_and_reports_the_rest(
     dataset: Path, tmp_path: Path
 ) -> None:
     out, console = tmp_path / "out", Console(record=True, width=200)
@@ -214,7 +214,7 @@ def test_a_failed_evaluation_keeps_what_is_finished_and_says_what_goes_on(
     assert not (out / ".running").exists()
 
 
-def test_other_settings_start_anew(dataset: Path, tmp_path: Path) -> None:
+def test_other_settings_start_from_the_beginning(dataset: Path, tmp_path: Path) -> None:
     out, console = tmp_path / "out", Console(record=True, width=400)
     with pytest.raises(RunError):
         evaluate(settings(dataset, out, "processes=1"), quiet(), Failing)
@@ -243,14 +243,14 @@ def test_a_second_evaluation_into_a_folder_is_refused_in_one_line(
     for word in ("tidy_house", "all", "skills", "pick"):
         with locks.hold(out):
             assert cli.main(["eval", word, f"out={out}", "num_episodes=1"]) == 2
-        said = capsys.readouterr().err
-        assert said.startswith(f"tpsrl: error: out: {out} is in use by process {os.getpid()}; ")
-        assert said.count("\n") == 1
+        err = capsys.readouterr().err
+        assert err.startswith(f"tpsrl: error: out: {out} is in use by process {os.getpid()}; ")
+        assert err.count("\n") == 1
     assert names_in(out) == before
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_sigterm_ends_workers_says_so_and_leaves_the_journal_alone(
+def test_sigterm_ends_workers_with_a_message_and_keeps_the_journal(
     dataset: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -258,7 +258,7 @@ def test_sigterm_ends_workers_says_so_and_leaves_the_journal_alone(
     count: int,
 ) -> None:
     out = tmp_path / "out"
-    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)  # it is put back after this
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)  # restored afterwards
     filmed = "videos=3", "video_stride=40"
     run = functools.partial(evaluate, console=quiet())
     monkeypatch.setattr(evaluator, "evaluate", functools.partial(run, factory=Signalling))
@@ -274,11 +274,12 @@ def test_sigterm_ends_workers_says_so_and_leaves_the_journal_alone(
     assert names_in(out) == (kept if done else [])
     ran(out)
     monkeypatch.setattr(evaluator, "evaluate", functools.partial(run, factory=Logged))
-    targets.a_scenario().run(settings(dataset, out, "processes=1", *filmed))  # as many as it likes
+    # The number of processes may differ.
+    targets.a_scenario().run(settings(dataset, out, "processes=1", *filmed))
     assert sorted([*done, *ran(out)]) == EPISODES
 
 
-def test_ctrl_c_says_that_the_same_command_goes_on(
+def test_ctrl_c_reports_that_the_same_command_resumes(
     dataset: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -292,7 +293,7 @@ def test_ctrl_c_says_that_the_same_command_goes_on(
     assert list(whole_lines(tmp_path / "out")) == ["test/0"]
 
 
-def test_sigterm_is_an_error_of_the_function(
+def test_sigterm_is_a_run_error_of_the_python_function(
     dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = functools.partial(evaluate, console=quiet(), factory=Signalling)
@@ -307,7 +308,7 @@ def test_sigterm_is_an_error_of_the_function(
         )
 
 
-def test_a_program_that_handles_sigterm_itself_goes_on_to(tmp_path: Path) -> None:
+def test_a_sigterm_handler_of_the_program_stays_in_effect(tmp_path: Path) -> None:
     heard: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, frame: heard.append(number))
     try:
@@ -318,7 +319,7 @@ def test_a_program_that_handles_sigterm_itself_goes_on_to(tmp_path: Path) -> Non
     assert heard == [signal.SIGTERM]
 
 
-def test_several_evaluations_go_on_where_they_were_stopped(
+def test_an_evaluation_of_several_scenarios_resumes_where_it_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = ["tidy_house", "tidy_house_reachable"]

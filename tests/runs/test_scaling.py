@@ -1,4 +1,4 @@
-"""Ranks simulated by discrete events, against what can be computed by hand."""
+"""Discrete-event simulation of ranks, tested against values computed by hand."""
 
 import dataclasses
 import json
@@ -22,7 +22,7 @@ NONE = RULES["none"]
 
 
 def constant(*seconds: float) -> Durations:
-    """Each environment's steps take always as long, on every rank."""
+    """Returns durations that are constant for each environment and equal on all ranks."""
     return lambda rank, seed: np.tile(np.array(seconds)[:, None], (1, 8))
 
 
@@ -34,38 +34,40 @@ def work(durations: Durations, **changes: Any) -> Workload:
 @pytest.mark.parametrize(
     ("collector", "seconds"),
     [
-        ("sync", 4 * 3.0),  # the slower of the two, each time
-        ("nover", 4 * 3.0),  # until the slower one has its four
-        ("ver", 6.0),  # six of the faster one and two of the slower
+        ("sync", 4 * 3.0),  # the slower environment at each step
+        ("nover", 4 * 3.0),  # until the slower environment has four steps
+        ("ver", 6.0),  # six steps of the faster environment, two of the slower
     ],
 )
-def test_a_rank_collects_as_its_collector_does(collector: str, seconds: float) -> None:
+def test_the_collection_time_depends_on_the_collector(collector: str, seconds: float) -> None:
     course = Cluster(work(constant(1.0, 3.0), collector=collector), 1, NONE).run(1)
     assert course.steps.tolist() == [8]
     assert course.seconds.tolist() == pytest.approx([seconds])
 
 
-def test_choosing_actions_takes_time_and_is_done_for_all_that_are_ready() -> None:
+def test_inference_takes_time_and_serves_all_environments_that_are_ready() -> None:
     own = work(constant(1.0, 1.0), collector="sync", inference_s=0.1, inference_each_s=0.05)
     course = Cluster(own, 1, NONE).run(1)
     assert course.collecting_s.tolist() == pytest.approx([4 * (0.2 + 1.0)])
     apart = dataclasses.replace(own, durations=constant(1.0, 1.01), collector="nover")
-    # Together at first; then the second is ready while the first one's action is chosen.
+    # The first inference serves both; later, the second environment is ready during inference for
+    # the first.
     assert Cluster(apart, 1, NONE).run(1).collecting_s.tolist() == pytest.approx(
         [0.2 + 1.0 + 0.15 + 1.01 + 0.15 + 1.01 + 0.15 + 1.01], abs=0.2
     )
 
 
-def test_steps_that_are_under_way_go_on_while_there_is_learning() -> None:
+def test_steps_in_progress_continue_during_learning() -> None:
     own = work(constant(1.0, 3.5), num_steps=2, minibatch_s=0.25)
     course = Cluster(own, 1, NONE).run(2)
-    # Three steps of the first by 3 s, and one of the second at 3.5 s; learning lasts until 4 s,
-    # when the fourth of the first is there. Three more, and the second's, at 3.5 s, is late.
+    # Environment 0 has three steps by 3 s, environment 1 one step at 3.5 s. Learning lasts until
+    # 4 s, when the fourth step of environment 0 is ready. Three more follow; the second step of
+    # environment 1, after 3.5 s, is too late.
     assert course.collecting_s.tolist() == pytest.approx([3.5, 3.0])
     assert course.learning_s.tolist() == pytest.approx([0.5, 0.5])
 
 
-def test_all_wait_for_the_slowest_to_collect_and_to_learn() -> None:
+def test_all_ranks_wait_for_the_slowest_rank() -> None:
     own = work(slow_ones(constant(1.0, 1.0), 4.0, every=3), minibatch_s=0.5)
     assert Cluster(own, 2, NONE).run(1).seconds.tolist() == pytest.approx([4.0 + 1.0])
     course = Cluster(own, 3, NONE).run(1)
@@ -74,15 +76,15 @@ def test_all_wait_for_the_slowest_to_collect_and_to_learn() -> None:
 
 
 @pytest.mark.parametrize("name", ["60%", "80%", "marginal", "optimal"])
-def test_who_is_slow_stops_early_but_has_a_quarter(name: str) -> None:
+def test_a_slow_rank_stops_early_after_at_least_a_quarter(name: str) -> None:
     own = work(slow_ones(constant(1.0, 1.0), 3.0, every=3), num_steps=16, minibatch_s=0.5)
     course = Cluster(own, 3, RULES[name]).run(4)
-    if name == "80%":  # of three ranks that is all
+    if name == "80%":  # 80% of three ranks means all of them
         assert course.steps.tolist() == [96] * 4
         return
     last = slice(0 if name == "60%" else 1, None)
-    # The others have 32 after 16 s, when the slow one has finished 5 steps in each of two; by whole
-    # steps and seconds 70 in 15 s may be a little better.
+    # After 16 s the other ranks have 32 steps, and the slow rank has 5 in each of two environments.
+    # Because of whole steps and seconds, 70 steps in 15 s may be slightly better.
     early = 14.0 if name == "optimal" else 16.0
     assert (course.collecting_s[last] >= early).all() and (course.collecting_s[last] <= 16.0).all()
     fewest = 4 * early + 8
@@ -91,24 +93,25 @@ def test_who_is_slow_stops_early_but_has_a_quarter(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["60%", "marginal", "optimal"])
-def test_a_quarter_is_waited_for(name: str) -> None:
+def test_a_quarter_of_every_rank_is_awaited(name: str) -> None:
     own = work(slow_ones(constant(1.0, 1.0), 8.0, every=3), num_steps=16, minibatch_s=0.5)
     course = Cluster(own, 3, RULES[name]).run(3)
-    assert course.collecting_s[1:].min() > 8.0 * 4 - 16.1  # the last steps may be under way before
+    assert course.collecting_s[1:].min() > 8.0 * 4 - 16.1  # the last steps may begin before
     assert (course.steps[1:] >= 64 + 8).all()
 
 
-def test_learning_from_less_takes_less_unless_it_is_filled_up() -> None:
+def test_smaller_rollouts_shorten_learning_unless_refilled() -> None:
     own = work(slow_ones(constant(1.0, 1.0), 3.0, every=2), num_steps=16, minibatch_s=1.0)
     half = PreemptionSettings("share", 0.5)
     assert Cluster(own, 2, half).run(2).learning_s.tolist() == [2.0, 2.0]
     cut = dataclasses.replace(own, refill=False, minibatches=1)
     alone = Cluster(dataclasses.replace(cut, durations=constant(1.0, 1.0)), 1, half)
     assert alone.run(1).learning_s.tolist() == [1.0]
-    assert Cluster(cut, 2, half).run(1).learning_s.tolist() == [1.0]  # of the rank that is whole
+    # The rank with a full rollout determines the time.
+    assert Cluster(cut, 2, half).run(1).learning_s.tolist() == [1.0]
 
 
-def test_averaging_takes_latency_and_bytes() -> None:
+def test_the_time_of_averaging_depends_on_latency_and_bytes() -> None:
     link = AllReduce(1e-3, 100.0, 1000.0, 4, 100.0)
     assert link.seconds(1) == 0.0
     assert link.seconds(2) == pytest.approx(2e-3 + 0.1)
@@ -118,7 +121,7 @@ def test_averaging_takes_latency_and_bytes() -> None:
     assert Cluster(own, 8, NONE).run(1).learning_s.tolist() == pytest.approx([2 * 1.756])
 
 
-def test_a_larger_cluster_has_the_ranks_of_a_smaller_one() -> None:
+def test_durations_of_a_rank_do_not_depend_on_the_size_of_the_cluster() -> None:
     own = sweeps.ddppo(heterogeneous=True)
     for rank in range(3):
         np.testing.assert_array_equal(own.durations(rank, 5), own.durations(rank, 5))
@@ -139,8 +142,8 @@ def speedup(own: Workload, name: str, ranks: int) -> float:
     return sweeps.sweep(own, RULES[name], [ranks], seeds=1).speedup[0]
 
 
-def test_alike_gpus_scale_nearly_linearly_and_others_only_with_preemption() -> None:
-    """Figure 4 of DD-PPO, on 32 GPUs."""
+def test_equal_gpus_scale_nearly_linearly_and_unequal_only_with_preemption() -> None:
+    """Compares with figure 4 of DD-PPO, on 32 GPUs."""
     alike, unlike = sweeps.ddppo(heterogeneous=False), sweeps.ddppo(heterogeneous=True)
     assert speedup(alike, "60%", 32) > 0.85 * 32
     assert speedup(unlike, "none", 32) < 0.6 * 32
@@ -156,7 +159,7 @@ def test_one_gpu_is_as_fast_as_in_table_1_of_ver() -> None:
 
 
 class Forking:
-    """Stands in for `multiprocessing`, where the processes of ranks are begun."""
+    """Stand-in for `multiprocessing` that starts the processes of ranks."""
 
     @staticmethod
     def get_context(kind: str) -> type["Forking"]:
@@ -169,7 +172,7 @@ class Forking:
 # -- the command -------------------------------------------------------------------------------
 
 
-def test_the_command_simulates_and_writes(
+def test_the_command_simulates_and_writes_its_report(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command.main(["ranks=0", "simulate=8", "seeds=1", f"out={tmp_path}"])
@@ -182,7 +185,7 @@ def test_the_command_simulates_and_writes(
     assert "homogeneous" in shown and "7.3" in shown
 
 
-def test_the_command_measures_ranks_and_simulates_the_same(
+def test_the_command_measures_ranks_and_simulates_the_same_workload(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(measured, "multiprocessing", Forking)
@@ -216,7 +219,7 @@ def test_the_command_measures_ranks_and_simulates_the_same(
         ("ranks=100 num_envs=9", "num_envs: 9 needs 17.7 GiB of memory"),
     ],
 )
-def test_the_command_refuses(
+def test_the_command_refuses_invalid_settings(
     argument: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(machine, "memory_bytes", lambda: 16.0 * 2**30)

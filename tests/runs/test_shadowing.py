@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-# The first folder of the path that has one of these is taken, so that these come before ours; a
-# folder without __init__.py is only taken when no folder of the path has more than that.
+# Python imports the first match on its path, so these shadow our packages. A folder without
+# __init__.py is imported only if no entry of the path has a package or module of that name.
 IN_THE_WAY = ["skills/__init__.py", "configs/__init__.py", "planner.py", "eval.py"]
 
 
@@ -27,7 +27,7 @@ def run(
 
 
 def put(folder: Path, name: str) -> Path:
-    """Puts a file into a folder; returns what an import would then find."""
+    """Writes a file into a folder and returns the path that an import would find."""
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("raise SystemExit('the wrong one was imported')\n")
@@ -64,9 +64,11 @@ def test_the_error_is_an_import_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", [["-m", "tpsrl"], ["-X", "dev", "-m", "tpsrl"], ["bin/tpsrl"]])
-def test_the_command_says_so_in_one_line(command: list[str], tmp_path: Path) -> None:
+def test_the_command_reports_a_shadowed_package_in_one_line(
+    command: list[str], tmp_path: Path
+) -> None:
     put(tmp_path, "skills/__init__.py")
-    if command == ["bin/tpsrl"]:  # what an installer makes of the entry point
+    if command == ["bin/tpsrl"]:  # like the script that an installer creates
         (tmp_path / "bin").mkdir()
         script = "from tpsrl.cli import main\nraise SystemExit(main())\n"
         (tmp_path / "bin" / "tpsrl").write_text(script)
@@ -77,14 +79,14 @@ def test_the_command_says_so_in_one_line(command: list[str], tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", ["skills/mine.yaml", "configs/mine.yaml", "evaluate.py"])
-def test_what_is_not_imported_in_the_place_of_ours_is_no_error(name: str, tmp_path: Path) -> None:
+def test_files_that_do_not_shadow_our_packages_are_no_error(name: str, tmp_path: Path) -> None:
     put(tmp_path, name)
     done = run(tmp_path, "-c", "import tpsrl, skills, configs; print(skills.__file__)")
     assert (done.returncode, done.stderr) == (0, "")
     assert Path(done.stdout.strip()) == ROOT / "skills" / "__init__.py"
 
 
-def test_a_folder_in_the_place_of_a_package_that_is_not_installed_is_an_error(
+def test_a_folder_that_replaces_a_missing_package_is_an_error(
     tmp_path: Path,
 ) -> None:
     installed = tmp_path / "installed"
@@ -92,20 +94,20 @@ def test_a_folder_in_the_place_of_a_package_that_is_not_installed_is_an_error(
         target = installed / package
         shutil.copytree(ROOT / package, target, ignore=lambda *_: {"__pycache__", "data"})
     put(tmp_path / "mine", "skills/notes.txt")
-    # Without site-packages, where the tests' own tpsrl may be installed.
+    # Runs without site-packages, where another tpsrl may be installed.
     done = run(tmp_path / "mine", "-S", "-c", "import tpsrl", installed=installed)
     assert done.returncode == 1
     assert f"'{tmp_path / 'mine' / 'skills'}' shadows" in done.stderr
 
 
-def test_a_package_that_is_linked_to_is_ours(tmp_path: Path) -> None:
+def test_a_symbolic_link_to_our_package_is_accepted(tmp_path: Path) -> None:
     for package in ("tpsrl", "skills", "eval", "planner", "configs"):
         (tmp_path / package).symlink_to(ROOT / package)
     done = run(tmp_path, "-c", "import tpsrl", installed=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_looking_for_them_imports_none_of_them() -> None:
+def test_the_check_does_not_import_the_packages() -> None:
     names = "('configs', 'eval', 'planner', 'skills')"
     code = f"import sys, tpsrl; print([name for name in {names} if name in sys.modules])"
     assert run(ROOT, "-c", code).stdout == "[]\n"

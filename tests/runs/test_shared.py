@@ -32,7 +32,7 @@ def test_arrays_begin_at_zero_and_do_not_overlap() -> None:
     shared.close()
 
 
-def test_two_processes_see_the_same_memory_and_wake_each_other() -> None:
+def test_two_processes_share_memory_and_wake_each_other() -> None:
     shared = SharedArrays(LAYOUT)
     signals = Signals(shared["signals"])
     signals.begin()
@@ -52,7 +52,7 @@ def test_two_processes_see_the_same_memory_and_wake_each_other() -> None:
     assert process.exitcode == 0
 
 
-def test_a_channel_counts_what_was_sent_and_the_others_do_not() -> None:
+def test_a_channel_counts_its_signals_only() -> None:
     signals = Signals(SharedArrays(LAYOUT)["signals"])
     signals.begin()
     for _ in range(3):
@@ -67,10 +67,10 @@ def test_receiving_sleeps_until_the_timeout() -> None:
     wall, core = time.monotonic(), time.thread_time()
     assert not signals.receive(0, 0.3)
     assert time.monotonic() - wall >= 0.29
-    assert time.thread_time() - core < 0.1  # asleep, that is, and not in a loop
+    assert time.thread_time() - core < 0.1  # asleep, not in a busy loop
 
 
-def test_the_memory_has_no_name_and_its_descriptor_is_closed() -> None:
+def test_shared_memory_is_anonymous_and_its_descriptor_is_closed() -> None:
     before = len(os.listdir("/proc/self/fd"))
     names = set(Path("/dev/shm").iterdir())
     shared = SharedArrays({"a": ((1000, 1000), np.float64)})
@@ -80,6 +80,6 @@ def test_the_memory_has_no_name_and_its_descriptor_is_closed() -> None:
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_more_memory_than_there_is_is_refused() -> None:
+def test_more_shared_memory_than_available_is_refused() -> None:
     with pytest.raises(RunError, match=r"shared memory: 8,388,608\.0 GiB are needed"):
         SharedArrays({"a": ((2**50,), np.float64)})

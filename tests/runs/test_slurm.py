@@ -1,4 +1,4 @@
-"""Ranks that srun starts, and the batch script, with stand-ins for SLURM."""
+"""Ranks started by srun, and the batch script, with stand-ins for SLURM."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from tpsrl.rl.distributed import group, slurm
 from tpsrl.training import loading, ranks
 
 SCRIPT = fake_slurm.ROOT / "configs" / "slurm" / "train.sbatch"
-# Task 4 of 7: the first of those on the third machine.
+# Task 4 of 7 is the first task on the third machine.
 STEP = {
     "SLURM_JOB_ID": "101",
     "SLURM_STEP_ID": "0",
@@ -29,7 +29,7 @@ STEP = {
     "SLURM_NTASKS": "8",
 }
 SHELL = ("SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE")
-ROLLOUT = 2 * 8 * 2  # steps of all ranks, if none of them is stopped early
+ROLLOUT = 2 * 8 * 2  # steps of all ranks if none is stopped early
 TINY = (
     "navigate", "preset=cpu_state", "preset.num_envs=2", "preset.num_steps=8",
     "preset.ppo.epochs=1", "preset.ppo.minibatches=1",
@@ -39,13 +39,13 @@ TINY = (
 
 
 def without(*names: str, **changes: str) -> dict[str, str]:
-    """The task's variables, some of them left out or changed."""
+    """Returns the task's variables without some names and with some changes."""
     return {k: v for k, v in STEP.items() if k not in names} | changes
 
 
 @pytest.fixture
 def task(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """This process as a task of the step."""
+    """Environment variables of this process as a task of the step."""
     for name in ("WORLD_SIZE", *(n for n in os.environ if n.startswith("SLURM_"))):
         monkeypatch.delenv(name, raising=False)
     for name, value in STEP.items():
@@ -69,7 +69,7 @@ def task(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
         (" node[1-2] ", "node1"),
     ],
 )
-def test_the_first_of_a_list_of_hosts_is_found(hosts: str, first: str) -> None:
+def test_the_first_host_of_a_list_is_found(hosts: str, first: str) -> None:
     assert slurm.first_host(hosts) == first
 
 
@@ -78,12 +78,12 @@ def test_the_first_of_a_list_of_hosts_is_found(hosts: str, first: str) -> None:
     ["", ",a", "[", "node[1-2", "node1]", "node[]", "node[a-b]", "node[1,]", "node[[1]]", "a b",
      "node[1--2]", "node[-2]"],
 )  # fmt: skip
-def test_what_is_no_list_of_hosts_is_refused(hosts: str) -> None:
+def test_an_invalid_host_list_is_refused(hosts: str) -> None:
     with pytest.raises(UserError, match=r"HOSTS: '.*' is not a host list such as node"):
         slurm.first_host(hosts, "HOSTS")
 
 
-def test_a_task_is_told_what_torchrun_would_tell_it() -> None:
+def test_a_task_gets_the_variables_that_torchrun_sets() -> None:
     assert slurm.variables(STEP) == {
         "RANK": "4",
         "WORLD_SIZE": "7",
@@ -95,7 +95,7 @@ def test_a_task_is_told_what_torchrun_would_tell_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("env", "told"),
+    ("env", "expected"),
     [
         (without(SLURM_PROCID="6", SLURM_NODEID="3"), {"LOCAL_WORLD_SIZE": "1"}),
         (without("SLURM_STEP_NODELIST"), {"MASTER_ADDR": "login"}),
@@ -116,27 +116,29 @@ def test_a_task_is_told_what_torchrun_would_tell_it() -> None:
         (without(SLURM_STEP_ID="3"), {"MASTER_PORT": "16013"}),
     ],
 )
-def test_what_a_task_is_told_depends_on(env: dict[str, str], told: dict[str, str]) -> None:
+def test_the_variables_of_a_task_depend_on_its_slurm_variables(
+    env: dict[str, str], expected: dict[str, str]
+) -> None:
     found = slurm.variables(env)
-    assert {name: found[name] for name in told} == told
+    assert {name: found[name] for name in expected} == expected
 
 
 @pytest.mark.parametrize(
     "env",
     [
         {},
-        without(*SHELL),  # the shell of an allocation, which has tasks and a PROCID of 0
+        without(*SHELL),  # shell of an allocation, with tasks and PROCID 0
         without(SLURM_STEP_ID="4294967290"),  # the same with an interactive step
         without(SLURM_STEP_NUM_TASKS="1"),
         without("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"),
         without("SLURM_PROCID"),
     ],
 )
-def test_who_is_no_rank_is_told_nothing(env: dict[str, str]) -> None:
+def test_a_process_that_is_not_a_rank_gets_no_variables(env: dict[str, str]) -> None:
     assert slurm.variables(env) == {}
 
 
-def test_torchrun_wins() -> None:
+def test_variables_of_torchrun_take_precedence() -> None:
     own = {"WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1"}
     found = slurm.variables(STEP | own)
     assert {name: found[name] for name in own} == own and "LOCAL_WORLD_SIZE" not in found
@@ -162,13 +164,13 @@ def test_torchrun_wins() -> None:
         (without("SLURM_JOB_ID"), "SLURM_JOB_ID: not set"),
     ],
 )
-def test_variables_that_do_not_fit_together_are_refused(env: dict[str, str], message: str) -> None:
+def test_inconsistent_variables_are_refused(env: dict[str, str], message: str) -> None:
     with pytest.raises(UserError) as refused:
         slurm.variables(env)
     assert message in str(refused.value)
 
 
-def test_two_steps_and_two_jobs_have_ports_of_their_own() -> None:
+def test_steps_and_jobs_have_distinct_ports() -> None:
     ports = [
         slurm.variables(without(SLURM_JOB_ID=str(job), SLURM_STEP_ID=str(step)))["MASTER_PORT"]
         for job in range(4_000_000, 4_000_100)
@@ -178,7 +180,7 @@ def test_two_steps_and_two_jobs_have_ports_of_their_own() -> None:
     assert all(15_000 <= int(port) < 30_000 for port in ports)
 
 
-def test_a_task_is_in_a_job(task: pytest.MonkeyPatch) -> None:
+def test_a_task_is_recognized_as_part_of_a_job(task: pytest.MonkeyPatch) -> None:
     assert ranks.in_job()
     task.setenv("WORLD_SIZE", "1")
     assert isinstance(group.join(torch.device("cpu")), group.Alone)
@@ -194,13 +196,14 @@ def test_a_task_is_in_a_job(task: pytest.MonkeyPatch) -> None:
     ("seen", "changes", "device"),
     [
         (2, {}, "cuda:1"),
-        (8, {"SLURM_GPUS_PER_TASK": "1"}, "cuda:1"),  # which --gpu-bind=none shows to all
+        # With --gpu-bind=none, each task sees all GPUs.
+        (8, {"SLURM_GPUS_PER_TASK": "1"}, "cuda:1"),
         (1, {"SLURM_GPUS_PER_TASK": "1"}, "cuda:0"),
         (1, {}, "device: 1 GPUs for 2 ranks on this machine; nearest: cpu"),
         (0, {"SLURM_GPUS_PER_TASK": "1"}, "device: no GPU on this machine; nearest: cpu"),
     ],
 )
-def test_a_task_has_the_gpu_of_its_number(
+def test_a_task_uses_the_gpu_of_its_local_rank(
     task: pytest.MonkeyPatch, seen: int, changes: dict[str, str], device: str
 ) -> None:
     task.setattr(torch.cuda, "is_available", lambda: seen > 0)
@@ -214,7 +217,7 @@ def test_a_task_has_the_gpu_of_its_number(
         assert str(refused) == device
 
 
-def test_a_job_that_was_put_back_goes_on(tmp_path: Path, task: pytest.MonkeyPatch) -> None:
+def test_a_requeued_job_resumes(tmp_path: Path, task: pytest.MonkeyPatch) -> None:
     task.chdir(tmp_path)
     (tmp_path / "out/train/pick/checkpoints").mkdir(parents=True)
     (tmp_path / "out/train/pick/checkpoints/latest.safetensors").touch()
@@ -226,7 +229,7 @@ def test_a_job_that_was_put_back_goes_on(tmp_path: Path, task: pytest.MonkeyPatc
     assert loading.resumed(begun) == begun
     task.setenv("SLURM_RESTART_COUNT", "2")
     assert loading.resumed(begun) == {"resume": "out/train/pick", "skill": "pick"}
-    for other in ("skill: pick\n", "# slurm 7\nskill: pick\n"):  # begun by somebody else
+    for other in ("skill: pick\n", "# slurm 7\nskill: pick\n"):  # begun by another job
         config.write_text(other)
         assert loading.resumed(begun) == begun
     task.setenv("SLURM_RESTART_COUNT", "often")
@@ -235,7 +238,7 @@ def test_a_job_that_was_put_back_goes_on(tmp_path: Path, task: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("launcher", ["srun", "torchrun"])
-def test_a_job_near_its_time_limit_saves_is_put_back_and_goes_on(
+def test_a_job_near_its_time_limit_saves_is_requeued_and_resumes(
     tmp_path: Path, launcher: str
 ) -> None:
     metrics = tmp_path / "out/train/navigate/metrics.jsonl"
@@ -256,19 +259,19 @@ def test_a_job_near_its_time_limit_saves_is_put_back_and_goes_on(
         fake_slurm.wait_until(lambda: metrics.exists() and bool(metrics.read_text()), job)
         os.kill(fake_slurm.script_pid(env), signal.SIGUSR1)
         code = job.wait(fake_slurm.LIMIT_S)
-        said = (tmp_path / "log").read_text()
-        assert code == 0, said
+        output = (tmp_path / "log").read_text()
+        assert code == 0, output
         assert fake_slurm.processes(Path(env["FAKE_SLURM"])) == []
         assert fake_slurm.requeues(env) == 1
     rows = [json.loads(line) for line in metrics.read_text().splitlines()]
     assert [row["update"] for row in rows] == list(range(1, len(rows) + 1))
     assert rows[-2]["steps"] < planned <= rows[-1]["steps"]
-    assert said.count("training navigate for") == 1
-    assert "resuming navigate for" in said
-    assert "stopped; resume with `tpsrl train resume=" in said
+    assert output.count("training navigate for") == 1
+    assert "resuming navigate for" in output
+    assert "stopped; resume with `tpsrl train resume=" in output
 
 
-def test_a_job_that_fails_by_itself_is_not_put_back(tmp_path: Path) -> None:
+def test_a_failed_job_is_not_requeued(tmp_path: Path) -> None:
     with fake_slurm.installed(tmp_path) as env:
         command = ["sbatch", "--nodes=1", "--ntasks-per-node=1", str(SCRIPT), "navigat"]
         done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)

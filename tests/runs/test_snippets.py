@@ -1,10 +1,10 @@
-"""Every code block of the README, the docs and the examples is what it says that it is.
+"""Every code block of the README, the docs and the examples is executed or checked by its kind.
 
-The word after a fence decides what happens to its block: `python` is run, the blocks of a page in
-order and with the same names, as in a notebook, those with a `__main__` guard as one script before;
-`shell` is held against the command line, and run where that is cheap; `yaml`,
-`toml` and `json` are read; `text` is left alone. A block with a title (`python title="reach.py"`)
-is a file, which stands in the folder that the page's other blocks are run in.
+The word after a fence decides. `python` blocks are executed, those of a page in order and with
+shared names, as in a notebook; blocks with a `__main__` guard are executed before, as one script.
+`shell` blocks are checked against the command line, and executed where that is cheap. `yaml`,
+`toml` and `json` blocks are parsed; `text` blocks are not checked. A block with a title
+(`python title="reach.py"`) is a file in the folder in which the other blocks of the page run.
 """
 
 import collections
@@ -52,7 +52,7 @@ READERS: dict[str, Callable[[str], Any]] = {
 }
 KINDS = ("python", "shell", "text", *READERS)
 CHEAP = ("plan", "doctor")
-# What in Python only decides how long it takes.
+# Replacements in Python code that only shorten its run time.
 SHORTER = {
     "8_192": "1_024",
     "num_episodes=4": "num_episodes=1",
@@ -64,7 +64,7 @@ SHORTER = {
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """A fenced block of a page; `line` is where its fence stands."""
+    """Fenced block of a page; `line` is the line of its opening fence."""
 
     page: str
     line: int
@@ -102,7 +102,7 @@ def of(page: str, kind: str) -> list[Block]:
 
 
 def trained(folder: Path, skill: str, *settings: str) -> None:
-    """What a training of a skill leaves in a folder, as far as a command line looks at it."""
+    """Writes the files of a training that a command line reads."""
     words = [f"skill={skill}", f"out=out/train/{skill}", *settings]
     path = folder / "out" / "train" / skill / "config.yaml"
     path.parent.mkdir(parents=True)
@@ -110,20 +110,20 @@ def trained(folder: Path, skill: str, *settings: str) -> None:
 
 
 def cloned(folder: Path, skill: str) -> None:
-    """What a cloning and a distillation leave in a folder, as far as a training begins with it."""
+    """Writes the files of a cloning and a distillation that a training starts from."""
     for kind in ("clone", "distill"):
         tiny_policies.trained(folder / "out" / kind / skill, skill, "fetch")
 
 
 def seeing(folder: Path, skill: str) -> None:
-    """What a training with a camera leaves, as far as a training takes its encoder."""
+    """Writes the files of a training with a camera from which another takes its encoder."""
     network = PolicySettings("nature_cnn", encoder_width=4, visual_width=8, lstm_width=8)
     out = folder / "out" / "train" / skill
     tiny_policies.trained(out, skill, network=network, depth=(64, 64))
 
 
 def evaluated(folder: Path, scenario: str) -> None:
-    """What an evaluation leaves, as far as a view of it looks at it."""
+    """Writes the files of an evaluation that a view reads."""
     path = folder / "out" / scenario / "config.yaml"
     path.parent.mkdir(parents=True)
     path.write_text(
@@ -133,7 +133,7 @@ def evaluated(folder: Path, scenario: str) -> None:
 
 @pytest.fixture(autouse=True)
 def forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What a page's commands have registered, and modules that they have imported."""
+    """Undoes registrations and imports of a page's commands."""
     monkeypatch.setenv(registry.VARIABLE, "")
     monkeypatch.setenv(encoders.VARIABLE, "")
     monkeypatch.setenv(auxiliary.VARIABLE, "")
@@ -154,7 +154,7 @@ def forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def shorter(text: str) -> str:
-    """The same Python in less time."""
+    """Returns the Python code with changes that shorten its run time."""
     for long, short in SHORTER.items():
         text = text.replace(long, short)
     return text
@@ -162,7 +162,7 @@ def shorter(text: str) -> str:
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the pages speak of."""
+    """Folder with the files to which the pages refer."""
     made = tmp_path_factory.mktemp("prepared")
     for skill in ("navigate", "pick"):
         trained(made, skill)
@@ -178,13 +178,13 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(request: pytest.FixtureRequest, prepared: Path, tmp_path: Path) -> Path:
-    """The folder of a reader who has come so far: what the pages speak of is there."""
+    """Folder of a reader, with the files to which the pages refer."""
     shutil.copytree(prepared, tmp_path, dirs_exist_ok=True)
     page = request.node.callspec.params["page"]
     if page.startswith("examples/"):
         shutil.copytree((ROOT / page).parent, tmp_path, dirs_exist_ok=True)
     if example := re.fullmatch(r"docs/add_an?_(\w+)\.md", page):
-        # These pages are read in the folder of their example, beside which the others stand.
+        # Commands of these pages run in the folder of their example, beside the other examples.
         shutil.copytree(ROOT / "examples", tmp_path / "examples")
         tmp_path = tmp_path / "examples" / example[1]
         trained(tmp_path, "come_near", "skill_modules=come_near.py")
@@ -198,7 +198,7 @@ def folder(request: pytest.FixtureRequest, prepared: Path, tmp_path: Path) -> Pa
 
 
 def commands(text: str) -> Iterator[list[str]]:
-    """The words of each line of a shell block, comments removed and continued lines joined."""
+    """Yields the words of each line of a shell block, without comments; joins continued lines."""
     for line in text.replace("\\\n", " ").splitlines():
         words = shlex.split(line, comments=True)
         if words:
@@ -206,7 +206,7 @@ def commands(text: str) -> Iterator[list[str]]:
 
 
 def inline_commands(page: str) -> Iterator[list[str]]:
-    """What stands in a sentence as `tpsrl ...` and is more than the name of a command."""
+    """Yields calls `tpsrl ...` in sentences that are more than the name of a command."""
     prose = re.sub(r"^ *```.*?^ *```$", "", (ROOT / page).read_text(), flags=re.M | re.S)
     for call in re.findall(r"`tpsrl ([^`]+)`", prose):
         words = call.split()
@@ -216,13 +216,13 @@ def inline_commands(page: str) -> Iterator[list[str]]:
 
 
 def check_tpsrl(words: list[str]) -> None:
-    """Raises the `UserError` that the command would end with before it does anything."""
+    """Raises the `UserError` with which the command would end before it does anything."""
     if {"-h", "--help", "-V", "--version"} & set(words):
         assert cli.main(words) == 0
         return
     command, settings = cli.parse(words)
     if words[0] in CHEAP:
-        # 1 is what a linter says that has found something.
+        # The linter returns 1 if it has findings.
         assert command.run(settings) in ((0, 1) if "lint=true" in words else (0,))
 
 
@@ -249,18 +249,18 @@ def check_python(words: list[str]) -> None:
 
 
 def check_tool(words: list[str]) -> None:
-    """A tool that is installed beside this Python; what it is told is not looked at."""
+    """Accepts a tool that is installed beside this Python, with any arguments."""
 
 
 def check_torchrun(words: list[str]) -> None:
-    """Its own options are taken as they are; what it runs is a command of tpsrl's."""
+    """Accepts torchrun's own options and checks the tpsrl command that it starts."""
     what = words.index("-m")
     assert all(word.startswith("--") for word in words[:what]) and words[what + 1] == "tpsrl"
     check_tpsrl(words[what + 2 :])
 
 
 def check_sbatch(words: list[str]) -> None:
-    """As `check_torchrun`, of a script that comes with tpsrl and passes on what `train` is told."""
+    """Checks the script, which comes with tpsrl, and the arguments that it passes to `train`."""
     script = next(i for i, word in enumerate(words) if not word.startswith("--"))
     assert (ROOT / words[script]).is_file(), words[script]
     check_tpsrl(["train", *words[script + 1 :]])
@@ -282,14 +282,14 @@ CHECKS: dict[str, Callable[[list[str]], None]] = {
 }
 
 
-def test_every_block_says_what_it_is() -> None:
+def test_every_block_has_a_known_kind() -> None:
     fences = {page: len(re.findall(r"^ *```", (ROOT / page).read_text(), re.M)) for page in PAGES}
     found = collections.Counter(block.page for block in BLOCKS)
     assert fences == {page: 2 * found[page] for page in PAGES}
     assert [(b.where, b.kind) for b in BLOCKS if b.kind not in KINDS] == []
 
 
-def test_every_block_of_data_can_be_read() -> None:
+def test_every_data_block_can_be_parsed() -> None:
     for block in BLOCKS:
         if block.kind in READERS:
             READERS[block.kind](block.text)
@@ -298,7 +298,7 @@ def test_every_block_of_data_can_be_read() -> None:
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if page in pages_with("shell") or any(inline_commands(page))]
 )
-def test_every_command_of_a_page_is_one(
+def test_every_command_of_a_page_is_valid(
     page: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
@@ -317,7 +317,7 @@ def test_the_python_of_a_page_runs(page: str, folder: Path) -> None:
     found = [shorter(block.text) for block in of(page, "python")]
     scripts = [text for text in found if "__main__" in text]
     cells = "\n".join(text for text in found if text not in scripts)
-    # The processes that a cell starts import the script, which must not run the cells again.
+    # Processes started by a cell import the script, which must not run the cells again.
     notebook = f"if __name__ == '__main__':\n    exec({cells!r}, globals())\n"
     environment = os.environ | {"PYTHONPATH": str(ROOT), "MPLBACKEND": "agg"}
     (folder / "script.py").write_text("\n".join([*scripts, notebook]))
@@ -328,7 +328,7 @@ def test_the_python_of_a_page_runs(page: str, folder: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_a_block_is_found_with_its_kind_title_and_line() -> None:
+def test_blocks_are_parsed_with_kind_title_and_line() -> None:
     text = '```python title="reach.py"\nx = 1\n```\n\n- or\n\n  ```shell\n  make test\n  ```\n'
     assert list(blocks("page.md", text)) == [
         Block("page.md", 1, "python", "reach.py", "x = 1\n"),
@@ -337,7 +337,7 @@ def test_a_block_is_found_with_its_kind_title_and_line() -> None:
 
 
 @pytest.mark.parametrize("line", ["tpsrl eval pikc", "tpsrl eval pick num_episode=3", "tpsrl evl"])
-def test_a_command_that_is_wrong_is_found(line: str) -> None:
+def test_a_wrong_command_is_detected(line: str) -> None:
     (words,) = commands(f"{line}  # as the page says")
     with pytest.raises(UserError, match="did you mean"):
         check_tpsrl(words[1:])

@@ -26,7 +26,7 @@ with temporaries.own():
 
 @pytest.fixture
 def base(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty folder for temporary files with a path that is not long."""
+    """Empty folder for temporary files with a short path."""
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         monkeypatch.setattr(tempfile, "tempdir", None)
         monkeypatch.setenv("TMPDIR", folder)
@@ -39,13 +39,13 @@ def held(base: Path) -> tuple[subprocess.Popen[str], Path]:
     return process, Path(process.stdout.readline().strip())
 
 
-def test_what_is_put_aside_goes_at_the_end(base: Path) -> None:
+def test_temporary_files_are_deleted_at_the_end(base: Path) -> None:
     with temporaries.own():
         assert Path(tempfile.mkdtemp()).parents[1] == base
         child = "import tempfile; print(tempfile.mkdtemp())"
         made = subprocess.check_output([sys.executable, "-c", child], text=True).strip()
         assert Path(made).parents[1] == base
-        with temporaries.own():  # a command that runs another one
+        with temporaries.own():  # a command within a command
             assert Path(tempfile.mkdtemp()).parents[2] == base
         os.environ["NOTED_CACHE"] = f"{tempfile.gettempdir()}/cache"  # as torch does
     assert tempfile.gettempdir() == os.environ["TMPDIR"] == str(base)
@@ -53,7 +53,7 @@ def test_what_is_put_aside_goes_at_the_end(base: Path) -> None:
     assert list(base.iterdir()) == []
 
 
-def test_of_a_killed_process_it_goes_with_the_next_one(base: Path) -> None:
+def test_files_of_a_killed_process_are_deleted_by_the_next_one(base: Path) -> None:
     killed, left = held(base)
     living, kept = held(base)
     killed.kill()
@@ -66,7 +66,7 @@ def test_of_a_killed_process_it_goes_with_the_next_one(base: Path) -> None:
     assert list(base.iterdir()) == []
 
 
-def test_what_is_somebody_elses_stays(base: Path) -> None:
+def test_files_of_others_are_not_deleted(base: Path) -> None:
     (base / "tpsrl-notes").write_text("mine")
     (base / "tpsrl-elsewhere").symlink_to(base)
     (base / "tpsrl-young").mkdir()
@@ -77,7 +77,7 @@ def test_what_is_somebody_elses_stays(base: Path) -> None:
     assert left == ["tpsrl-elsewhere", "tpsrl-notes", "tpsrl-young"]
 
 
-def test_where_names_of_sockets_would_be_too_long_the_usual_place_is_taken(
+def test_a_long_folder_is_replaced_by_tmp_because_of_socket_names(
     base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     long = base / ("x" * 60)
@@ -90,13 +90,13 @@ def test_where_names_of_sockets_would_be_too_long_the_usual_place_is_taken(
     assert not taken.exists() and list(long.iterdir()) == []
 
 
-def test_a_folder_that_somebody_sweeps_as_it_is_made_is_made_again(
+def test_a_folder_deleted_by_a_sweep_during_creation_is_created_again(
     base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lock, swept = temporaries._try_lock, []
 
     def late(path: Path) -> int | None:
-        if len(swept) < 3:  # who sweeps has opened and locked it before
+        if len(swept) < 3:  # the sweep has opened and locked the file before
             swept.append(path)
             shutil.rmtree(path.parent)
             path.parent.mkdir()
@@ -114,7 +114,9 @@ def test_a_folder_that_somebody_sweeps_as_it_is_made_is_made_again(
         assert found.is_dir() and found.parent == base and found not in [p.parent for p in swept]
 
 
-def test_a_lock_on_a_file_that_is_gone_is_none(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_on_a_deleted_file_does_not_count(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     flock = fcntl.flock
 
     def removing(descriptor: int, how: int) -> None:
@@ -125,7 +127,7 @@ def test_a_lock_on_a_file_that_is_gone_is_none(base: Path, monkeypatch: pytest.M
     assert temporaries._try_lock(base / "lock") is None
 
 
-def test_where_there_is_no_room_nothing_changes(
+def test_an_unusable_folder_for_temporary_files_is_left_as_set(
     base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", "/proc/nowhere")

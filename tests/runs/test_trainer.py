@@ -27,7 +27,7 @@ from tpsrl.runtime.processes import Terminated
 
 @pytest.fixture(scope="module", autouse=True)
 def undrawn() -> Iterator[None]:
-    """No curves, which take longer to draw than such trainings do (`tests/unit/test_curves.py`)."""
+    """Disables curves, whose drawing takes longer than these trainings (see `test_curves.py`)."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(curves, "draw", lambda *arguments: None)
         yield
@@ -35,7 +35,7 @@ def undrawn() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """The metrics of a whole training."""
+    """Metrics of an uninterrupted training."""
     out = tmp_path_factory.mktemp("whole")
     whole = trainer(out)
     assert whole.train() == ""
@@ -54,33 +54,33 @@ def test_every_rollout_has_a_record(uninterrupted: list[dict[str, Any]]) -> None
     assert rates == sorted(rates, reverse=True) and rates[0] == 2.5e-4
 
 
-def test_what_is_tolerated_is_as_the_settings_say(
+def test_the_fault_tolerance_follows_the_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = []
+    passed = []
 
     def noting(*args: Any, **others: Any) -> Any:
-        told.extend(a for a in args if isinstance(a, FaultTolerance))
+        passed.extend(a for a in args if isinstance(a, FaultTolerance))
         return assemble(*args, **others)
 
     monkeypatch.setattr(trainers, "assemble", noting)
     trainer(tmp_path, settings=dataclasses.replace(SETTINGS, hang_s=7.0, max_failures=3)).close()
-    assert told == [FaultTolerance(hang_s=7.0, max_failures=3)]
-    assert told[0].launch_s == 300.0
+    assert passed == [FaultTolerance(hang_s=7.0, max_failures=3)]
+    assert passed[0].launch_s == 300.0
 
 
-def test_what_is_collected_ahead_is_one_update_old(tmp_path: Path) -> None:
+def test_experience_collected_ahead_is_one_update_old(tmp_path: Path) -> None:
     one = trainer(tmp_path, settings=dataclasses.replace(SETTINGS, collector="overlap", steps=120))
     one.train()
     one.close()
     learned = [row["learner"] for row in rows(tmp_path)]
-    ages = [found["age"] for found in learned]  # of steps in flight two updates
+    ages = [found["age"] for found in learned]  # two updates for steps in flight
     assert ages[0] == 0.0 and all(1.0 <= age <= 1.0 + ENVS / (ENVS * STEPS) for age in ages[1:])
     assert learned[0]["correction"] == 1.0
     assert all(found["correction"] != 1.0 for found in learned[1:])
 
 
-def test_what_takes_the_time_adds_up(tmp_path: Path) -> None:
+def test_times_of_the_phases_sum_to_the_elapsed_time(tmp_path: Path) -> None:
     one = trainer(tmp_path)
     one.train()
     one.close()
@@ -92,7 +92,7 @@ def test_what_takes_the_time_adds_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stop", ["SIGTERM", "SIGINT"])
-def test_a_training_that_is_stopped_goes_on_as_if_it_had_not_been(
+def test_a_stopped_training_resumes_as_if_uninterrupted(
     tmp_path: Path, uninterrupted: list[dict[str, Any]], stop: str
 ) -> None:
     handler = signal.getsignal(getattr(signal, stop))
@@ -109,13 +109,13 @@ def test_a_training_that_is_stopped_goes_on_as_if_it_had_not_been(
 
 
 @pytest.mark.parametrize(
-    ("told", "expected"),
+    ("name", "expected"),
     [("SIGTERM", Terminated), ("SIGINT", KeyboardInterrupt), ("SIGUSR1", OthersLostError)],
 )
-def test_who_loses_the_others_and_was_told_to_end_as_they_were_ends_so(
-    tmp_path: Path, told: str, expected: type[BaseException]
+def test_a_rank_that_loses_the_others_after_a_signal_ends_by_the_signal(
+    tmp_path: Path, name: str, expected: type[BaseException]
 ) -> None:
-    one = trainer(tmp_path, Silent(4, lambda: os.kill(os.getpid(), getattr(signal, told))))
+    one = trainer(tmp_path, Silent(4, lambda: os.kill(os.getpid(), getattr(signal, name))))
 
     def lost(thing: Any) -> list[Any]:
         if one.updates == 4:
@@ -129,7 +129,9 @@ def test_who_loses_the_others_and_was_told_to_end_as_they_were_ends_so(
     one.close()
 
 
-def test_sigusr1_saves_and_goes_on(tmp_path: Path, uninterrupted: list[dict[str, Any]]) -> None:
+def test_sigusr1_saves_a_checkpoint_and_training_continues(
+    tmp_path: Path, uninterrupted: list[dict[str, Any]]
+) -> None:
     watcher = Silent(4, lambda: os.kill(os.getpid(), signal.SIGUSR1))
     one = trainer(tmp_path, watcher)
     steps = []
@@ -143,13 +145,13 @@ def test_sigusr1_saves_and_goes_on(tmp_path: Path, uninterrupted: list[dict[str,
     assert one.train() == ""
     one.close()
     assert steps == [4, 10]
-    assert any("saved" in text for text in watcher.said)
+    assert any("saved" in text for text in watcher.messages)
     assert rows(tmp_path) == uninterrupted
 
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a training that was killed, with a checkpoint of an earlier update."""
+    """Folder of a killed training with a checkpoint of an earlier update."""
     out = tmp_path_factory.mktemp("killed") / "out"
     child = os.fork()
     if not child:
@@ -162,12 +164,12 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     assert 1 <= load_latest(out).get("updates", int) < len(rows(out)) == 4
     with (out / metrics.METRICS).open("a") as file:
-        file.write('{"update": 11, "st')  # a line that was being written
+        file.write('{"update": 11, "st')  # a partially written line
     return out
 
 
 @pytest.mark.parametrize("processes", [0, 2])
-def test_a_training_that_is_killed_goes_on_bit_for_bit(
+def test_a_killed_training_resumes_bit_for_bit(
     tmp_path: Path, killed: Path, uninterrupted: list[dict[str, Any]], processes: int
 ) -> None:
     out = tmp_path / "out"
@@ -203,7 +205,7 @@ def test_the_best_policy_of_the_validations_is_kept(tmp_path: Path) -> None:
 
 
 def validated(make: Callable[[Sequence[int]], SerialEnvPool]) -> dict[str, Any]:
-    """Options of a training with five validations."""
+    """Returns options of a training with five validations."""
     schedule = TrainSchedule(validate_every=2 * STEPS * ENVS, validation_episodes=4)
     return {"schedule": schedule, "task": TrainTask(ToyVecEnvFactory(), make)}
 
@@ -214,7 +216,7 @@ def validation_pool(starts: Sequence[int]) -> SerialEnvPool:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """The metrics of a training whose validations were not disturbed."""
+    """Metrics of a training with uninterrupted validations."""
     out = tmp_path_factory.mktemp("validated")
     one = trainer(out, **validated(validation_pool))
     one.train()
@@ -223,7 +225,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("at", [1, 3, 5])  # of five validations, the last is after all steps
-def test_a_training_that_is_stopped_in_a_validation_goes_on_with_it(
+def test_a_training_stopped_during_a_validation_resumes_with_it(
     tmp_path: Path, whole: list[dict[str, Any]], at: int
 ) -> None:
     made: list[int] = []
@@ -248,7 +250,7 @@ def test_a_training_that_is_stopped_in_a_validation_goes_on_with_it(
 
 
 @pytest.mark.parametrize("bad", [(2,), (0, 1, 2)])
-def test_homes_that_fail_in_a_validation_do_not_end_the_training(
+def test_environments_that_fail_in_a_validation_do_not_end_the_training(
     tmp_path: Path, uninterrupted: list[dict[str, Any]], bad: tuple[int, ...]
 ) -> None:
     made: list[tuple[int, ...]] = []
@@ -266,7 +268,7 @@ def test_homes_that_fail_in_a_validation_do_not_end_the_training(
     first = trainer(tmp_path, watcher, **options)
     assert first.train() == "SIGTERM"
     first.close()
-    assert sum("is skipped" in line for line in watcher.said) == len(bad)
+    assert sum("is skipped" in line for line in watcher.messages) == len(bad)
     made.clear()
     second = trainer(tmp_path, **options)
     second.resume(load_latest(tmp_path))
@@ -274,14 +276,14 @@ def test_homes_that_fail_in_a_validation_do_not_end_the_training(
     second.close()
     records = rows(tmp_path)
     if len(bad) == 1:
-        assert made == [(0, 1, 3)]  # as the checkpoint says
+        assert made == [(0, 1, 3)]  # known from the checkpoint
         found = [row.pop("validation")["lost"] for row in records if "validation" in row]
         assert found == [{"count": 1, "starts": [2]}] * 2
     else:
         name = "validation_given_up"
         found = [row.pop(name)["lost"] for row in records if name in row]
         assert [set(lost["starts"]) >= set(bad) for lost in found] == [True, True]
-        assert watcher.said[-1].startswith("validation aborted: ")
+        assert watcher.messages[-1].startswith("validation aborted: ")
     assert records == uninterrupted
 
 
@@ -314,7 +316,7 @@ def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["train", "bench train"])
-def test_the_help_of_training_comes_without_torch(command: str) -> None:
+def test_the_help_of_training_does_not_import_torch(command: str) -> None:
     code = (
         "import sys; from tpsrl import cli; "
         f"assert cli.main({[*command.split(), '--help']!r}) == 0; "

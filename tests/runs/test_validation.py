@@ -1,4 +1,4 @@
-"""Validations in which homes fail."""
+"""Validations with environments that fail."""
 
 import dataclasses
 import multiprocessing
@@ -23,7 +23,7 @@ from tpsrl.rl.run.signals import SignalsNoted
 from tpsrl.rl.run.validation import Stopped, Validated, Validation
 
 COUNT, ENVS = 12, 4
-BAD = 5  # of the second round, so that some episodes are over before it
+BAD = 5  # in the second round, after some episodes have ended
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +41,7 @@ def policy() -> ActorCritic:
 
 
 class Homes:
-    """Makes the pools of a validation, and counts them; only the first `failing` have trouble."""
+    """Builds and records the pools of a validation; only the first `failing` pools have trouble."""
 
     def __init__(self, factory: ToyVecEnvFactory, processes: int = 0, failing: int = 99) -> None:
         self.factory, self.processes, self.failing = factory, processes, failing
@@ -87,42 +87,42 @@ CAUSES = {
         ("hang", "reset", 2),
     ],
 )
-def test_a_bad_home_costs_its_start_and_nothing_else(
+def test_a_failing_environment_loses_only_its_start(
     trouble: str, at: str, processes: int, policy: ActorCritic
 ) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     homes = Homes(ToyVecEnvFactory(trouble, at=at, bad=(BAD,)), processes)
-    validation = Validation(homes, COUNT, said.append)
+    validation = Validation(homes, COUNT, messages.append)
     found = validation.run(policy)
     assert found.lost == (BAD,) and not found.given_up
     assert starts_of(found) == all_but(BAD)
     assert CAUSES[trouble] in validation.lost[BAD]
-    [last] = [line for line in said if "is skipped" in line]
+    [last] = [line for line in messages if "is skipped" in line]
     assert last == f"validation: start {BAD} is skipped ({validation.lost[BAD]})"
-    said.clear(), homes.made.clear()
+    messages.clear(), homes.made.clear()
     again = validation.run(policy)
     assert (starts_of(again), again.lost) == (all_but(BAD), (BAD,))
-    assert said == [] and homes.made == [all_but(BAD)]
+    assert messages == [] and homes.made == [all_but(BAD)]
 
 
-def test_several_bad_homes_are_told_apart(policy: ActorCritic) -> None:
+def test_several_failing_starts_are_identified(policy: ActorCritic) -> None:
     bad = (0, 3, 11)
     homes = Homes(ToyVecEnvFactory("raise", bad=bad))
     found = Validation(homes, COUNT, lambda text: None).run(policy)
     assert found.lost == bad and starts_of(found) == all_but(*bad)
 
 
-def test_what_fails_only_once_is_not_lost(policy: ActorCritic) -> None:
-    said: list[str] = []
+def test_a_start_that_fails_only_once_is_not_lost(policy: ActorCritic) -> None:
+    messages: list[str] = []
     homes = Homes(ToyVecEnvFactory("raise", bad=(BAD,)), failing=1)
-    validation = Validation(homes, COUNT, said.append)
+    validation = Validation(homes, COUNT, messages.append)
     found = validation.run(policy)
     assert found.lost == () and starts_of(found) == list(range(COUNT))
-    assert len(said) == 1 and " starts are run again" in said[0]
+    assert len(messages) == 1 and " starts are run again" in messages[0]
     assert validation.lost == {}
 
 
-def test_a_validation_without_failures_takes_one_pool_and_gives_the_same_again(
+def test_a_validation_without_failures_uses_one_pool_and_is_reproducible(
     policy: ActorCritic,
 ) -> None:
     homes = Homes(ToyVecEnvFactory())
@@ -131,37 +131,41 @@ def test_a_validation_without_failures_takes_one_pool_and_gives_the_same_again(
     assert homes.made == [list(range(COUNT))] * 2
 
 
-def test_with_hardly_a_home_left_it_is_given_up_and_nothing_is_raised(policy: ActorCritic) -> None:
-    said: list[str] = []
+def test_a_validation_with_too_many_lost_starts_is_given_up_without_error(
+    policy: ActorCritic,
+) -> None:
+    messages: list[str] = []
     validation = Validation(
-        Homes(ToyVecEnvFactory("raise", bad=tuple(range(4, COUNT)))), COUNT, said.append
+        Homes(ToyVecEnvFactory("raise", bad=tuple(range(4, COUNT)))), COUNT, messages.append
     )
     found = validation.run(policy)
     assert found.given_up and set(found.lost) >= set(range(4, COUNT))
-    assert said[-1].startswith(f"validation aborted: {len(found.lost)} of {COUNT} starts are lost")
-    assert said[-1].endswith("the training continues")
+    assert messages[-1].startswith(
+        f"validation aborted: {len(found.lost)} of {COUNT} starts are lost"
+    )
+    assert messages[-1].endswith("the training continues")
     assert "success" not in found.to_json()
 
 
-def test_homes_that_cannot_be_made_are_no_reason_to_end_a_training(policy: ActorCritic) -> None:
-    said: list[str] = []
+def test_pools_that_cannot_be_built_do_not_end_the_training(policy: ActorCritic) -> None:
+    messages: list[str] = []
 
     def make(starts: Sequence[int]) -> EnvPool:
         raise UserError("bank: its file is damaged")
 
-    found = Validation(make, COUNT, said.append).run(policy)
+    found = Validation(make, COUNT, messages.append).run(policy)
     assert found.given_up and len(found.lost) == COUNT
-    assert "bank: its file is damaged" in said[-1]
+    assert "bank: its file is damaged" in messages[-1]
 
 
-def test_what_the_policy_does_wrong_is_not_put_down_to_homes(policy: ActorCritic) -> None:
+def test_errors_of_the_policy_are_not_attributed_to_environments(policy: ActorCritic) -> None:
     with torch.no_grad():
         policy.action_head.mean.bias.fill_(float("nan"))
     with pytest.raises(RunError, match="an action is not finite"):
         Validation(Homes(ToyVecEnvFactory()), COUNT, lambda text: None).run(policy)
 
 
-def test_the_record_says_what_was_lost() -> None:
+def test_the_record_contains_lost_starts() -> None:
     episodes = [
         EpisodeStats(0, start, 10, 1.0, success, "success" if success else "timeout")
         for start, success in ((0, True), (1, False), (3, True))
@@ -180,7 +184,7 @@ def test_the_record_says_what_was_lost() -> None:
 
 
 @pytest.mark.parametrize("after", [0, 1])
-def test_a_signal_ends_a_validation_whose_processes_are_only_starting(
+def test_a_signal_ends_a_validation_while_its_processes_start(
     policy: ActorCritic, after: int
 ) -> None:
     homes = Homes(ToyVecEnvFactory(), processes=2)
@@ -192,11 +196,11 @@ def test_a_signal_ends_a_validation_whose_processes_are_only_starting(
         pool = homes(starts)
         reset = pool.reset
 
-        def told() -> None:
+        def interrupted() -> None:
             os.kill(os.getpid(), signal.SIGTERM)
             reset()
 
-        pool.reset = told  # type: ignore[method-assign]
+        pool.reset = interrupted  # type: ignore[method-assign]
         return pool
 
     with SignalsNoted() as signals, pytest.raises(Stopped):
@@ -204,6 +208,6 @@ def test_a_signal_ends_a_validation_whose_processes_are_only_starting(
     assert len(homes.made) == after and signals.noted == "SIGTERM"
     assert multiprocessing.active_children() == before
     with SignalsNoted() as signals:
-        signals.noted = "SIGTERM"  # before it began
+        signals.noted = "SIGTERM"  # before the block began
         with pytest.raises(Stopped), signals.raising(Stopped):
             raise AssertionError

@@ -1,4 +1,4 @@
-"""Collectors that wait for nobody: what must hold of their experience, whoever is fast or slow."""
+"""Asynchronous collectors: properties of their experience for fast and slow environments."""
 
 import os
 import signal
@@ -92,13 +92,13 @@ def run(
 
 
 def streams(found: list[Columns]) -> list[Columns]:
-    """What was seen of each environment, in the order of rows."""
+    """Returns the rows of each environment in order."""
     whole = {name: np.concatenate([part[name] for part in found]) for name in found[0]}
     return [{name: v[whole["env"] == env] for name, v in whole.items()} for env in range(N)]
 
 
 def assert_whole(stream: Columns, env: int) -> None:
-    """Every step of the toy environment is there once and in order, from its first on."""
+    """Asserts that every step of the toy environment occurs once and in order from the first."""
     step = episode = 0
     for row in range(len(stream["env"])):
         state = stream["state"][row]
@@ -135,16 +135,16 @@ def test_steps_in_flight_belong_to_the_next_rollout_with_the_version_that_chose_
     carried = 0
     for version, part in enumerate(run(make("ver", processes=processes), policy, 20)):
         behind = version - part["version"]
-        # A process that the machine leaves waiting may be in flight for longer than a rollout.
+        # A process that the machine suspends may be in flight for longer than a rollout.
         assert set(behind.tolist()) <= {0, 1} if processes == 0 else behind.min() >= 0
-        # At most one of each environment was in flight, and it is that environment's first.
+        # At most one step of each environment was in flight: the first row of that environment.
         for env in range(N):
             assert not behind[part["env"] == env][1:].any()
         carried += int(behind.sum())
     assert carried > 20
 
 
-def test_overlap_learns_from_the_policy_of_before_the_last_update(
+def test_overlap_learns_from_experience_of_the_previous_policy(
     make: Make, policy: ActorCritic
 ) -> None:
     overlap = make("overlap", processes=2)
@@ -153,20 +153,22 @@ def test_overlap_learns_from_the_policy_of_before_the_last_update(
         assert set(behind.tolist()) <= ({0} if version == 0 else {1, 2})
 
 
-def test_without_variable_experience_everyone_gives_the_same(
+def test_without_variable_experience_all_environments_give_equally_many_steps(
     make: Make, policy: ActorCritic
 ) -> None:
     for part in run(make("nover", processes=2), policy, 10):
         assert np.bincount(part["env"]).tolist() == [T] * N
 
 
-def test_with_variable_experience_the_fast_give_more(make: Make, policy: ActorCritic) -> None:
+def test_with_variable_experience_fast_environments_give_more_steps(
+    make: Make, policy: ActorCritic
+) -> None:
     counts = [np.bincount(part["env"], minlength=N) for part in run(make("ver"), policy, 10)]
     assert min(count.min() for count in counts) < T < max(count.max() for count in counts)
     assert all(count.sum() == N * T for count in counts)
 
 
-# -- the same whoever is fast ------------------------------------------------------------------
+# -- independence of speed ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -195,7 +197,7 @@ def test_the_serial_twin_is_reproducible_and_its_seed_matters(
 
 
 @pytest.mark.parametrize("name", ["ver", "nover"])
-def test_a_restored_serial_twin_goes_on_bit_for_bit(
+def test_a_restored_serial_twin_continues_bit_for_bit(
     name: str, make: Make, policy: ActorCritic
 ) -> None:
     begun, resumed = make(name, seed=3), make(name, seed=99)
@@ -216,7 +218,7 @@ def test_a_restored_serial_twin_goes_on_bit_for_bit(
     ("name", "after"), [("ver", "ver"), ("ver", "sync"), ("sync", "overlap"), ("ver", "batch")]
 )
 @pytest.mark.parametrize("processes", [(2, 3), (0, 2), (2, 0)])
-def test_nothing_is_lost_or_doubled_by_a_snapshot(
+def test_a_snapshot_neither_loses_nor_doubles_steps(
     name: str, after: str, processes: tuple[int, int], make: Make, policy: ActorCritic
 ) -> None:
     begun = make(name, processes=processes[0])
@@ -253,7 +255,7 @@ def test_workers_never_see_a_restored_step_as_sent(
     assert (loaded[0] == READY).any()
 
 
-def test_overlap_pauses_where_it_is_told_to(make: Make, policy: ActorCritic) -> None:
+def test_overlap_pauses_without_collecting_ahead(make: Make, policy: ActorCritic) -> None:
     overlap = make("overlap", processes=2)
     rows = rollouts(overlap, policy)
     overlap.collect(policy, rows, 0)
@@ -288,7 +290,7 @@ def test_batches_are_within_their_bounds(
     if name == "sync":
         assert sizes.count(1) == sizes.count(2) / 2  # 2, 2 and 1 make 5
     if low == high:
-        # Less only of what is left at the end of a rollout.
+        # Smaller batches occur only at the end of a rollout.
         assert np.mean(np.array(sizes) == high) > 0.5
 
 
@@ -296,7 +298,7 @@ def test_batches_are_within_their_bounds(
 
 
 class Watched(ActorCritic):
-    """Notes who chooses actions; `before` is called first, with the environments of the batch."""
+    """Policy that records each inference and calls `before` with the environments of the batch."""
 
     def __init__(self, before: Callable[[list[int]], None] = lambda envs: None) -> None:
         super().__init__(SPEC, SMALL)
@@ -333,7 +335,7 @@ def test_several_inference_workers_choose_actions_at_once(name: str, make: Make)
 
 
 @pytest.mark.parametrize(("low", "high"), [(1, 1), (2, 2), (4, 0)])
-def test_several_inference_workers_keep_to_the_bounds_of_batches(
+def test_several_inference_workers_respect_the_bounds_of_batches(
     low: int, high: int, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes: list[int] = []
@@ -342,17 +344,17 @@ def test_several_inference_workers_keep_to_the_bounds_of_batches(
         sizes.append(len(batch.envs))
         return choose(policy, batch)
 
-    monkeypatch.setattr("tpsrl.rl.collection.inference.choose", noted)  # what threads do
+    monkeypatch.setattr("tpsrl.rl.collection.inference.choose", noted)  # calls by threads
     monkeypatch.setattr("tpsrl.rl.collection.collector.choose", noted)
     collector = make("ver", processes=5, min_batch=low, max_batch=high, inference_workers=2)
     for env, stream in enumerate(streams(run(collector, Watched(), 10))):
         assert_whole(stream, env)
     assert max(sizes) <= (high or N)
-    # Less only of what is left at the end of a rollout.
+    # Smaller batches occur only at the end of a rollout.
     assert np.mean(np.array(sizes) >= low) > 0.5
 
 
-def test_what_goes_wrong_in_an_inference_worker_is_said(make: Make) -> None:
+def test_an_error_in_an_inference_worker_is_raised(make: Make) -> None:
     def fail(envs: list[int]) -> None:
         if in_thread():
             raise ValueError("out of memory")
@@ -362,7 +364,7 @@ def test_what_goes_wrong_in_an_inference_worker_is_said(make: Make) -> None:
 
 
 @pytest.mark.parametrize("name", ["sync", *ASYNC])
-def test_environments_may_be_lost_while_their_actions_are_chosen(
+def test_environments_can_be_lost_during_inference(
     name: str, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     killed, dropped = threading.Event(), threading.Event()
@@ -375,7 +377,7 @@ def test_environments_may_be_lost_while_their_actions_are_chosen(
         dropped.set()
 
     def die(envs: list[int]) -> None:
-        # What is chosen for environment 0 is kept back until its worker is known to be dead.
+        # Inference for environment 0 is delayed until its worker is known to be dead.
         if in_thread() and 0 in envs and not killed.is_set():
             killed.set()
             process = collector.pool.group.workers[0].process  # type: ignore[attr-defined]
@@ -384,7 +386,7 @@ def test_environments_may_be_lost_while_their_actions_are_chosen(
 
     monkeypatch.setattr(InferenceThreads, "drop", noted)
     collector = make(name, processes=5, tolerance=QUICK, inference_workers=3)
-    watched, size = Watched(die), 200 * N  # more than the others do meanwhile
+    watched, size = Watched(die), 200 * N  # more than the other environments give meanwhile
     made = [Rollout(SPEC, N, size, watched.memory_size) for _ in range(collector.rollouts)]
     collections, found = lossy(collector, watched, 1, more=2, made=made)
     assert_sound(found, size)
@@ -402,7 +404,7 @@ def lossy(
     more: int = 100,
     made: list[Rollout] | None = None,
 ) -> tuple[list[Collection], list[Columns]]:
-    """What is collected until there were so many lost, and in so many rollouts more."""
+    """Returns what is collected until `lost` losses and in `more` further rollouts."""
     made = made or rollouts(collector, policy)
     collections, found = [], []
     while more:
@@ -415,7 +417,7 @@ def lossy(
 
 
 def assert_sound(found: list[Columns], size: int = N * T) -> None:
-    """Rollouts are full, and a sequence goes on where it was left or begins with an episode."""
+    """Asserts full rollouts whose sequences continue or begin with an episode."""
     for part in found:
         assert len(part["env"]) == size
         assert np.isfinite(part["reward"]).all()
@@ -449,31 +451,33 @@ CAUSES = {
 def test_a_worker_that_fails_is_replaced(
     name: str, trouble: str, make: Make, policy: ActorCritic
 ) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     factory = ToyVecEnvFactory(trouble, where=3, when=20)
-    collector = make(name, factory, processes=5, tolerance=QUICK, say=said.append)
+    collector = make(name, factory, processes=5, tolerance=QUICK, say=messages.append)
     collections, found = lossy(collector, policy, 1)
     assert_sound(found)
     lost = [one for collection in collections for one in collection.lost]
     assert [one.envs.tolist() for one in lost] == [[3]]
     assert CAUSES[trouble] in lost[0].cause
-    assert any(CAUSES[trouble] in line and "it is replaced" in line for line in said)
-    # The lost one is back among the others.
+    assert any(CAUSES[trouble] in line and "it is replaced" in line for line in messages)
+    # The replaced environment gives steps again.
     assert 3 in np.concatenate([part["env"] for part in found[-50:]])
 
 
-def test_a_start_that_keeps_killing_is_not_drawn_any_more(make: Make, policy: ActorCritic) -> None:
-    said: list[str] = []
+def test_a_start_that_repeatedly_kills_workers_is_quarantined(
+    make: Make, policy: ActorCritic
+) -> None:
+    messages: list[str] = []
     factory = ToyVecEnvFactory("kill", episode=2, failures=10)
     tolerance = FaultTolerance(max_failures=50, quarantine_after=2)
-    ver = make("ver", factory, processes=5, tolerance=tolerance, say=said.append)
+    ver = make("ver", factory, processes=5, tolerance=tolerance, say=messages.append)
     collections, found = lossy(ver, policy, 2)
     assert_sound(found)
-    assert "start 2 is quarantined" in said
-    # Those who were in it already may still fall.
+    assert "start 2 is quarantined" in messages
+    # Environments that have already begun with the start may still fail.
     assert 2 <= sum(len(c.lost) for c in collections) <= N
     assert not any(c.lost for c in collections[-5:])
-    # Whoever came that far went on to the next.
+    # Environments that skipped the start continued with the next one.
     assert any((stream["state"][:, 1] == 3).any() for stream in streams(found))
 
 
@@ -488,14 +492,14 @@ def test_too_many_failures_end_the_training_with_their_cause(
         lossy(ver, policy, 99)
 
 
-def test_the_watchdog_says_who_is_waited_for(make: Make, policy: ActorCritic) -> None:
-    said: list[str] = []
+def test_the_watchdog_reports_the_awaited_worker(make: Make, policy: ActorCritic) -> None:
+    messages: list[str] = []
     tolerance = FaultTolerance(hang_s=2.5, warn_s=0.5)
     factory = ToyVecEnvFactory("hang", where=3, when=4)
-    sync = make("sync", factory, processes=5, tolerance=tolerance, say=said.append)
+    sync = make("sync", factory, processes=5, tolerance=tolerance, say=messages.append)
     lossy(sync, policy, 1, more=1)
     waiting = "waiting for worker 3 (environments 3 to 3), "
-    assert [line for line in said if line.startswith(waiting) and " at a step (start " in line]
+    assert [line for line in messages if line.startswith(waiting) and " at a step (start " in line]
 
 
 def test_a_worker_lost_between_rollouts_is_replaced_before_a_snapshot(
@@ -517,9 +521,7 @@ def test_a_worker_lost_between_rollouts_is_replaced_before_a_snapshot(
     assert_sound(found + run(ver, policy, 4, rows))
 
 
-def test_a_hanging_worker_does_not_keep_overlap_from_closing(
-    make: Make, policy: ActorCritic
-) -> None:
+def test_a_hanging_worker_does_not_prevent_closing_overlap(make: Make, policy: ActorCritic) -> None:
     overlap = make("overlap", ToyVecEnvFactory("hang", where=1, when=25), processes=5)
     made = rollouts(overlap, policy)
     collected = threading.Event()

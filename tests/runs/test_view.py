@@ -52,7 +52,7 @@ def chained() -> EpisodeRecording:
 
 @pytest.fixture(scope="module")
 def skill_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of an evaluation of a skill."""
+    """Folder of an evaluation of a skill."""
     out = tmp_path_factory.mktemp("skill")
     words = [*_SKILL, "num_episodes=2", "processes=1", f"out={out}"]
     evaluate_skill(config.load(SkillSettings, config.parse(words)))
@@ -61,7 +61,7 @@ def skill_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def scenario_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of an evaluation of a scenario."""
+    """Folder of an evaluation of a scenario."""
     out = tmp_path_factory.mktemp("scenario")
     evaluate(config.load(EvalSettings, config.parse([*_SCENARIO, "episode=2", f"out={out}"])))
     return out
@@ -69,13 +69,13 @@ def scenario_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def server() -> Iterator[viser.ViserServer]:
-    # Port 0 is any that is free.
+    # Port 0 selects any free port.
     made = viser.ViserServer(host="127.0.0.1", port=0, verbose=False)
     yield made
     made.stop()
 
 
-def test_a_recording_of_a_skill_is_its_evaluation(
+def test_a_recording_of_a_skill_equals_its_evaluation(
     alone: list[EpisodeRecording], skill_folder: Path
 ) -> None:
     scripted, zero = alone
@@ -95,7 +95,7 @@ def test_a_recording_of_a_skill_is_its_evaluation(
     np.testing.assert_array_equal(zero.moments[0].poses, scripted.moments[0].poses)
 
 
-def test_a_recording_of_a_scenario_is_its_evaluation(
+def test_a_recording_of_a_scenario_equals_its_evaluation(
     chained: EpisodeRecording, scenario_folder: Path
 ) -> None:
     episodes = (scenario_folder / "episodes.jsonl").read_text()
@@ -107,7 +107,7 @@ def test_a_recording_of_a_scenario_is_its_evaluation(
     assert chained.plan[0].startswith("nav(") and chained.moments[-1].stage >= 0
 
 
-def test_an_evaluations_folder_is_viewed_with_its_settings(
+def test_the_folder_of_an_evaluation_is_viewed_with_its_settings(
     skill_folder: Path, scenario_folder: Path
 ) -> None:
     command = view.choose(str(skill_folder))
@@ -122,7 +122,7 @@ def test_an_evaluations_folder_is_viewed_with_its_settings(
     assert loaded.protocol.limits.episode_steps == 60
 
 
-def test_the_page_shows_the_players_moment(
+def test_the_page_shows_the_current_moment_of_the_player(
     alone: list[EpisodeRecording], server: viser.ViserServer
 ) -> None:
     page = Page(server, alone)
@@ -141,14 +141,14 @@ def test_the_page_shows_the_players_moment(
     page._jump.value = next(label for label in labels if "zero: first cause" in label)
     page._jump_to(SimpleNamespace(client=object()))
     assert page.player.index == zero.marks[1].moment
-    page._buttons.value = "back"  # as if it were pressed
+    page._buttons.value = "back"  # simulates a click
     assert page.player.index == zero.marks[1].moment - 1
-    assert page.homes[1].offset[0] > 7.0  # beside, not inside each other
+    assert page.homes[1].offset[0] > 7.0  # side by side
     page._show_walls(False)
     assert page.homes[0]._walls and not any(wall.visible for wall in page.homes[0]._walls)
 
 
-def test_the_player_goes_with_time_and_stops_at_the_end(alone: list[EpisodeRecording]) -> None:
+def test_the_player_advances_with_time_and_stops_at_the_end(alone: list[EpisodeRecording]) -> None:
     player = Player(alone[:1])
     last = len(alone[0].moments) - 1
     player.advance(1.0)
@@ -179,7 +179,7 @@ def test_playing_follows_a_recording_that_grows(alone: list[EpisodeRecording]) -
     assert player.index == 24
 
 
-def test_the_timeline_has_stages_and_the_first_cause(alone: list[EpisodeRecording]) -> None:
+def test_the_timeline_shows_stages_and_the_first_cause(alone: list[EpisodeRecording]) -> None:
     zero = alone[1]
     last = len(zero.moments) - 1
     assert timeline.segments(zero) == [(1, last + 1, 0)]
@@ -198,7 +198,7 @@ def test_a_long_plan_is_shown_around_its_current_step(chained: EpisodeRecording)
     assert text.plan(chained, chained.moments[-1]).count("**") == 2
 
 
-def test_a_failed_run_is_said_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_run_is_reported_as_the_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
     from eval.viewing import runs
 
     def broken(*_: object) -> None:
@@ -209,7 +209,7 @@ def test_a_failed_run_is_said_on_the_page(monkeypatch: pytest.MonkeyPatch) -> No
     assert found.outcome == "failed: skill pick: the policy returned no action"
 
 
-def test_what_cannot_be_viewed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_targets_and_settings_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="view: all has several evaluations; choose one"):
         view.choose("all")
     with pytest.raises(UserError, match=r"out/x is not the folder of an evaluation \(no config"):

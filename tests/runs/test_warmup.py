@@ -7,7 +7,7 @@ import tpsrl.sim
 from eval.running.warmup import lead_the_cup_back, one_object_episode, plan_around_a_pole
 
 
-def test_the_warmup_episode_is_valid_and_its_object_stays_where_it_stands():
+def test_the_warmup_episode_is_valid_and_its_object_stays_in_place():
     episode = one_object_episode()
     simulator = tpsrl.sim.make(slots=12)
     simulator.reset([0], [episode])
@@ -19,17 +19,17 @@ def test_the_warmup_episode_is_valid_and_its_object_stays_where_it_stands():
     assert np.abs(moved).max() < 0.01
 
 
-def test_the_warmup_path_goes_around():
+def test_the_warmup_path_leads_around_the_pole():
     path = plan_around_a_pole()
     assert path is not None and len(path) > 2
 
 
-def test_the_warmup_leads_the_cup_back():
+def test_the_warmup_finds_a_way_back_for_the_cup():
     (way,) = lead_the_cup_back()
     assert len(way) > 3
 
 
-# Prints which of some compiled functions the jobs have not called, and for what else.
+# Prints which compiled functions the jobs have not called, or not for all memory layouts.
 COMPILED = """
 from eval.running.warmup import carry_one_object, open_a_drawer
 from tpsrl.motion import tracking
@@ -58,7 +58,7 @@ for function in (contacts.largest_force, contacts.touched):
 """
 
 
-def test_the_jobs_succeed_and_call_what_planner_skills_and_environments_need():
-    # In a process of its own, since other tests call these functions as well.
+def test_the_jobs_succeed_and_compile_the_functions_that_commands_need():
+    # Runs in a separate process, because other tests call these functions as well.
     done = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr

@@ -15,12 +15,12 @@ import tpsrl
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of what a wheel is built from."""
+    """Copy of the files from which a wheel is built."""
     copy = tmp_path_factory.mktemp("source")
     for package in PACKAGES:
         ignore = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / package, copy / package, ignore=ignore)
-    # Whichever policies come with tpsrl, one that does is in the wheel.
+    # The wheel must contain any policy in the folder, so another one is added.
     for kind in ("safetensors", "md"):
         (copy / "skills" / "pretrained" / f"another.{kind}").write_bytes(b"policy")
     for name in ("pyproject.toml", "README.md", "LICENSE", "NOTICE"):
@@ -38,11 +38,11 @@ def wheel(source: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def elsewhere(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A bare environment outside the repository with the wheel in it.
+    """Bare environment outside the repository with the wheel installed.
 
-    It sees the dependencies of the environment that runs the tests, but not the tpsrl installed
-    there: of a folder that a .pth file names, Python follows no .pth file, which is what an
-    editable install consists of.
+    The environment sees the dependencies of the environment that runs the tests, but not the tpsrl
+    installed there: an editable install consists of a .pth file, and Python ignores .pth files in
+    folders that are themselves added by a .pth file.
     """
     folder = tmp_path_factory.mktemp("elsewhere")
     run([sys.executable, "-m", "venv", "--without-pip", "venv"], folder)
@@ -52,7 +52,7 @@ def elsewhere(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (site,) = (folder / "venv").glob("lib/python*/site-packages")
     folders = {sysconfig.get_path(kind) for kind in ("purelib", "platlib")}
     (site / "dependencies.pth").write_text("\n".join(sorted(folders)) + "\n")
-    for package in PACKAGES:  # what is compiled here is good there, and takes a minute there
+    for package in PACKAGES:  # copies the compiled cache, which takes a minute to build
         for cached in (ROOT / package).rglob("*.nb[ic]"):
             place = site / cached.relative_to(ROOT)
             place.parent.mkdir(exist_ok=True)
@@ -61,7 +61,7 @@ def elsewhere(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(command: Sequence[str | Path], folder: Path) -> str:
-    """What a command prints that is run in a folder and finds nothing by the variables here."""
+    """Runs a command in a folder, without this process's Python variables; returns its output."""
     hidden = ("PYTHONPATH", "PYTHONHOME", "NUMBA_CACHE_DIR", "VIRTUAL_ENV")
     environment = {key: value for key, value in os.environ.items() if key not in hidden}
     done = subprocess.run(
@@ -71,7 +71,7 @@ def run(command: Sequence[str | Path], folder: Path) -> str:
     return done.stdout
 
 
-def test_the_wheel_holds_every_file_of_the_packages(source: Path, wheel: Path) -> None:
+def test_the_wheel_contains_every_file_of_the_packages(source: Path, wheel: Path) -> None:
     paths = [path for package in PACKAGES for path in (source / package).rglob("*")]
     files = {path.relative_to(source).as_posix() for path in paths if path.is_file()}
     assert {".py", ".yaml", ".pddl", ".gz", ".safetensors", ".md"} <= {
@@ -80,7 +80,7 @@ def test_the_wheel_holds_every_file_of_the_packages(source: Path, wheel: Path) -
     assert files - set(zipfile.ZipFile(wheel).namelist()) == set()
 
 
-def test_the_wheel_holds_the_licence_and_nothing_but_the_packages(wheel: Path) -> None:
+def test_the_wheel_contains_only_the_packages_and_the_licence(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     tops = {name.split("/")[0] for name in names}
     (info,) = (top for top in tops if top.endswith(".dist-info"))
@@ -88,12 +88,12 @@ def test_the_wheel_holds_the_licence_and_nothing_but_the_packages(wheel: Path) -
     assert {f"{info}/licenses/LICENSE", f"{info}/licenses/NOTICE"} <= names
 
 
-def test_the_installed_command_says_its_version(elsewhere: Path) -> None:
+def test_the_installed_command_prints_its_version(elsewhere: Path) -> None:
     printed = run([elsewhere / "venv" / "bin" / "tpsrl", "--version"], elsewhere)
     assert printed == f"tpsrl {tpsrl.__version__}\n"
 
 
-def test_the_installed_packages_are_those_of_the_wheel(elsewhere: Path) -> None:
+def test_packages_are_imported_from_the_installed_wheel(elsewhere: Path) -> None:
     code = f"""
 import importlib, pathlib
 for name in {PACKAGES}:

@@ -43,7 +43,7 @@ def actions(turn: int) -> np.ndarray:
 
 
 def plain(done: StepBatch) -> dict[str, object]:
-    """A step as lists, copied, so that it can be compared later."""
+    """Returns a step as lists, copied for later comparison."""
     parts = dataclasses.asdict(done)
     parts["observation"] = {name: values.tolist() for name, values in done.observation.items()}
     if done.final is not None:
@@ -64,7 +64,7 @@ def pids(pool: WorkerEnvPool) -> list[int]:
 
 
 def gone(pid: int, seconds: float = 10.0) -> bool:
-    """Whether a process ends within so many seconds; a zombie has ended."""
+    """Returns whether a process ends within `seconds`; a zombie has ended."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         try:
@@ -91,7 +91,7 @@ def test_workers_give_the_same_steps_as_one_process(pool: WorkerEnvPool) -> None
     assert sum(len(step["episodes"]) for step in ours) > 20  # type: ignore[arg-type]
 
 
-def test_any_environments_step_without_the_others(pool: WorkerEnvPool) -> None:
+def test_any_subset_of_environments_can_be_stepped(pool: WorkerEnvPool) -> None:
     serial = ToyVecEnvFactory()(range(N))
     serial.reset(range(N))
     pool.reset()
@@ -119,7 +119,7 @@ def test_seconds_are_counted_by_cause(pool: WorkerEnvPool) -> None:
 
 
 def within(seconds: float, pool: WorkerEnvPool, work: Callable[[], Any]) -> Any:
-    """What comes of some work with a pool, whose processes are ended if it takes longer."""
+    """Returns the result of work with a pool; ends the pool's processes after `seconds`."""
     with concurrent.futures.ThreadPoolExecutor(1) as thread:
         found = thread.submit(work)
         try:
@@ -130,10 +130,10 @@ def within(seconds: float, pool: WorkerEnvPool, work: Callable[[], Any]) -> Any:
             pytest.fail("two processes wait for each other")
 
 
-LARGE = ToyVecEnvFactory(ballast=1_000_000)  # several times what a socket holds
+LARGE = ToyVecEnvFactory(ballast=1_000_000)  # several times the capacity of a socket
 
 
-def test_records_that_no_pipe_holds_come_through() -> None:
+def test_records_larger_than_a_pipe_are_transferred() -> None:
     pool, serial = WorkerEnvPool(LARGE, N, 2), SerialEnvPool(LARGE, N)
     try:
         pool.reset(), serial.reset()
@@ -153,7 +153,7 @@ def test_a_large_snapshot_is_restored_while_large_records_wait() -> None:
         frozen = pool.snapshot()
         expected = run(pool, range(2, 9))
         pool.restore(*frozen)
-        pool.send(np.arange(N), actions(2))  # the third step is the last of two environments
+        pool.send(np.arange(N), actions(2))  # the third step ends episodes of two environments
         pool.restore(*frozen)
         assert run(pool, range(2, 9)) == expected
 
@@ -163,13 +163,13 @@ def test_a_large_snapshot_is_restored_while_large_records_wait() -> None:
         pool.close()
 
 
-def test_records_that_die_with_their_worker_cost_no_more_than_its_environments() -> None:
-    tolerance, said = FaultTolerance(), []
-    pool = WorkerEnvPool(LARGE, N, 2, tolerance, said.append)
+def test_records_lost_with_their_worker_cost_only_its_environments() -> None:
+    tolerance, messages = FaultTolerance(), []
+    pool = WorkerEnvPool(LARGE, N, 2, tolerance, messages.append)
     try:
         pool.reset()
         run(pool, range(2))
-        pool.send(np.arange(N), actions(2))  # the last step of environments 0 and 4
+        pool.send(np.arange(N), actions(2))  # the last step of episodes in environments 0 and 4
         while len(pool.poll(N)) < N:
             pass
         os.kill(pids(pool)[0], signal.SIGKILL)
@@ -182,7 +182,7 @@ def test_records_that_die_with_their_worker_cost_no_more_than_its_environments()
         assert lost.envs.tolist() == [0, 1, 2] and "died: signal SIGKILL" in lost.cause
         while len(pool.idle()) < N:
             pool.poll()
-        assert len(said) == 1 and len(run(pool, range(3))) == 3
+        assert len(messages) == 1 and len(run(pool, range(3))) == 3
     finally:
         pool.close()
 
@@ -190,7 +190,7 @@ def test_records_that_die_with_their_worker_cost_no_more_than_its_environments()
 # -- snapshots ---------------------------------------------------------------------------------
 
 
-def test_snapshots_go_on_in_other_processes_and_another_split(pool: WorkerEnvPool) -> None:
+def test_snapshots_are_restored_in_pools_with_other_processes(pool: WorkerEnvPool) -> None:
     pool.reset()
     run(pool, range(7))
     frozen = pool.snapshot()
@@ -206,7 +206,7 @@ def test_snapshots_go_on_in_other_processes_and_another_split(pool: WorkerEnvPoo
     assert run(serial, range(7, 30)) == expected
 
 
-def test_a_snapshot_that_does_not_fit_is_refused_and_the_workers_live(
+def test_an_incompatible_snapshot_is_refused_and_the_workers_survive(
     pool: WorkerEnvPool,
 ) -> None:
     pool.reset()
@@ -223,7 +223,7 @@ def test_a_snapshot_that_does_not_fit_is_refused_and_the_workers_live(
 # -- failures ----------------------------------------------------------------------------------
 
 
-def test_an_exception_in_a_worker_names_its_cause() -> None:
+def test_an_exception_in_a_worker_is_raised_with_its_cause() -> None:
     pool = WorkerEnvPool(ToyVecEnvFactory("raise", where=3), N, 2)
     pool.reset()
     with pytest.raises(RunError) as caught:
@@ -236,7 +236,7 @@ def test_an_exception_in_a_worker_names_its_cause() -> None:
     assert all(gone(pid) for pid in numbers)
 
 
-def test_a_killed_worker_is_noticed_and_nothing_stays() -> None:
+def test_a_killed_worker_is_reported_and_no_processes_remain() -> None:
     before = len(os.listdir("/proc/self/fd"))
     pool = WorkerEnvPool(ToyVecEnvFactory("kill", where=0), N, 2)
     pool.reset()
@@ -246,10 +246,10 @@ def test_a_killed_worker_is_noticed_and_nothing_stays() -> None:
     pool.close()
     pool.close()
     assert all(gone(pid) for pid in numbers)
-    assert len(os.listdir("/proc/self/fd")) <= before + 8  # of the server that starts workers
+    assert len(os.listdir("/proc/self/fd")) <= before + 8  # those of the server that starts workers
 
 
-def test_a_worker_that_dies_between_steps_is_noticed_by_the_next_command(
+def test_a_worker_that_dies_between_steps_is_reported_by_the_next_command(
     pool: WorkerEnvPool,
 ) -> None:
     pool.reset()
@@ -258,43 +258,43 @@ def test_a_worker_that_dies_between_steps_is_noticed_by_the_next_command(
         pool.snapshot()
 
 
-def test_what_the_factory_refuses_is_refused_here() -> None:
+def test_errors_of_the_factory_are_raised_by_the_pool() -> None:
     with pytest.raises(UserError, match="toy: no such thing"):
         WorkerEnvPool(ToyVecEnvFactory("refuse"), N, 2)
     with pytest.raises(UserError, match="processes: 6 is out of range, must be between 1 and the"):
         WorkerEnvPool(ToyVecEnvFactory(), N, 6)
 
 
-def test_a_worker_that_dies_while_it_starts_is_launched_again(
+def test_a_worker_that_dies_during_its_launch_is_launched_again(
     tmp_path: Path, pool: WorkerEnvPool
 ) -> None:
     pool.reset()
     undisturbed = run(pool, range(12))
-    said: list[str] = []
+    messages: list[str] = []
     factory = ToyVecEnvFactory("kill", where=3, at="launch", fuse=str(tmp_path / "fuse"))
-    disturbed = WorkerEnvPool(factory, N, 2, FaultTolerance(max_failures=1), said.append)
+    disturbed = WorkerEnvPool(factory, N, 2, FaultTolerance(max_failures=1), messages.append)
     try:
         disturbed.reset()
         assert run(disturbed, range(12)) == undisturbed
         assert disturbed.lost() == []
     finally:
         disturbed.close()
-    assert [text.partition(";")[0] for text in said] == [
+    assert [text.partition(";")[0] for text in messages] == [
         "worker 1 (environments 3 to 4) died: signal SIGKILL"
     ]
-    assert said[0].endswith("while it started; it is replaced")
+    assert messages[0].endswith("while it started; it is replaced")
 
 
-def test_workers_that_die_too_often_while_they_start_end_it() -> None:
-    said: list[str] = []
+def test_workers_that_die_too_often_during_launch_end_the_run() -> None:
+    messages: list[str] = []
     factory = ToyVecEnvFactory("kill", where=3, at="launch")
     with pytest.raises(RunError, match=r"worker 1 \(environments 3 to 4\) died: signal SIGKILL"):
-        WorkerEnvPool(factory, N, 2, FaultTolerance(max_failures=2), said.append)
-    assert len(said) == 2
+        WorkerEnvPool(factory, N, 2, FaultTolerance(max_failures=2), messages.append)
+    assert len(messages) == 2
 
 
-def test_signals_to_all_processes_at_once_are_left_to_the_main_process() -> None:
-    """As `timeout`, scancel and a service manager send them."""
+def test_signals_to_the_process_group_are_handled_by_the_main_process() -> None:
+    """Signals of this kind come from `timeout`, scancel and service managers."""
     code = """
         import os, signal, sys, numpy as np
         from toy_vec_env import ToyVecEnvFactory
@@ -302,9 +302,9 @@ def test_signals_to_all_processes_at_once_are_left_to_the_main_process() -> None
         from tpsrl.rl.envs.worker_pool import WorkerEnvPool
 
         if __name__ == "__main__":
-            asked = []
+            received = []
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
-                signal.signal(number, lambda *_: asked.append(1))
+                signal.signal(number, lambda *_: received.append(1))
             pool = WorkerEnvPool(ToyVecEnvFactory(), 4, 2)
             pool.reset()
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
@@ -312,7 +312,7 @@ def test_signals_to_all_processes_at_once_are_left_to_the_main_process() -> None
                 for turn in range(3):
                     step_all(pool, np.zeros((4, 3), np.float32))
             pool.close()
-            print(len(asked))
+            print(len(received))
     """
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)],
@@ -325,7 +325,7 @@ def test_signals_to_all_processes_at_once_are_left_to_the_main_process() -> None
     assert (done.stdout, done.returncode) == ("3\n", 0), done.stderr
 
 
-def test_workers_leave_signals_to_the_main_process(pool: WorkerEnvPool) -> None:
+def test_workers_ignore_signals(pool: WorkerEnvPool) -> None:
     pool.reset()
     for pid in pids(pool):
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
@@ -353,7 +353,7 @@ STARTS = {"reset": "before the first start", "snapshot": "start 0", "restore": "
 
 
 def settle(pool: WorkerEnvPool) -> list[LostEnvs]:
-    """Waits until every environment is idle; what was lost."""
+    """Waits until every environment is idle and returns the lost ones."""
     lost = pool.lost()
     while len(pool.idle()) < N:
         pool.poll()
@@ -364,9 +364,9 @@ def settle(pool: WorkerEnvPool) -> list[LostEnvs]:
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("trouble", ["hang", "kill", "raise"])
 def test_a_worker_that_fails_at_a_command_is_replaced(command: str, trouble: str) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     factory = ToyVecEnvFactory(trouble, where=3, at=command)
-    pool = WorkerEnvPool(factory, N, 2, HASTY, said.append)
+    pool = WorkerEnvPool(factory, N, 2, HASTY, messages.append)
 
     def work() -> None:
         pool.reset()
@@ -378,7 +378,7 @@ def test_a_worker_that_fails_at_a_command_is_replaced(command: str, trouble: str
         pool.restore(*frozen)
         lost += settle(pool)
         after = run(pool, range(2, 9))
-        # A snapshot has what was lost before it and nobody had been told of.
+        # A snapshot contains losses that were not reported before it.
         times = 2 if command == "snapshot" else 1
         assert [one.envs.tolist() for one in lost] == [[3, 4]] * times
         for one, other in zip(after, expected, strict=True):
@@ -388,14 +388,14 @@ def test_a_worker_that_fails_at_a_command_is_replaced(command: str, trouble: str
         within(30.0, pool, work)
     finally:
         pool.close()
-    assert len(said) == 1 and said[0].endswith("it is replaced")
+    assert len(messages) == 1 and messages[0].endswith("it is replaced")
     if trouble == "hang":
         worker = "worker 1 (environments 3 to 4)"
-        assert said[0].startswith(f"{worker} hung: 0 s at {command} ({STARTS[command]}); ")
+        assert messages[0].startswith(f"{worker} hung: 0 s at {command} ({STARTS[command]}); ")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_that_hangs_ends_a_run_that_tolerates_nothing(command: str) -> None:
+def test_a_hanging_command_ends_a_run_without_fault_tolerance(command: str) -> None:
     factory = ToyVecEnvFactory("hang", where=3, at=command)
     pool = WorkerEnvPool(factory, N, 2, dataclasses.replace(HASTY, max_failures=0))
     numbers = pids(pool)
@@ -415,16 +415,16 @@ def test_a_command_that_hangs_ends_a_run_that_tolerates_nothing(command: str) ->
     assert all(gone(pid) for pid in numbers)
 
 
-def test_a_launch_that_hangs_is_given_up() -> None:
+def test_a_hanging_launch_ends_with_an_error() -> None:
     factory = ToyVecEnvFactory("hang", where=3, at="launch")
     with pytest.raises(RunError, match=r"hung: 1 s at its launch \(before the first start\)"):
         WorkerEnvPool(factory, N, 2, FaultTolerance(launch_s=1.0))
 
 
-def test_a_worker_that_hangs_before_its_first_step_is_replaced_as_well() -> None:
-    said: list[str] = []
+def test_a_worker_that_hangs_before_its_first_step_is_replaced() -> None:
+    messages: list[str] = []
     factory = ToyVecEnvFactory("hang", where=3, at="reset", failures=2)
-    pool = WorkerEnvPool(factory, N, 2, HASTY, said.append)
+    pool = WorkerEnvPool(factory, N, 2, HASTY, messages.append)
 
     def work() -> None:
         pool.reset()
@@ -435,10 +435,10 @@ def test_a_worker_that_hangs_before_its_first_step_is_replaced_as_well() -> None
         within(30.0, pool, work)
     finally:
         pool.close()
-    assert "s at its first reset (before the first start)" in said[1]
+    assert "s at its first reset (before the first start)" in messages[1]
 
 
-def test_a_large_command_to_a_worker_that_does_not_read_is_given_up() -> None:
+def test_a_large_command_to_a_stopped_worker_times_out() -> None:
     pool = WorkerEnvPool(LARGE, N, 2, HASTY)
 
     def work() -> None:
@@ -454,7 +454,7 @@ def test_a_large_command_to_a_worker_that_does_not_read_is_given_up() -> None:
         pool.close()
 
 
-# -- what workers have been through ------------------------------------------------------------
+# -- failures across snapshots --------------------------------------------------------------------
 
 
 LIFE = {"quarantine": [2], "failures": [[1, 1]], "restarts": [0, 0, 0, 3, 3]}
@@ -462,10 +462,10 @@ LIFE = {"quarantine": [2], "failures": [[1, 1]], "restarts": [0, 0, 0, 3, 3]}
 
 def handed_on(pool: EnvPool) -> PoolSnapshot:
     arrays, note = pool.snapshot()
-    return arrays, json.loads(json.dumps(note))  # as a checkpoint has it
+    return arrays, json.loads(json.dumps(note))  # as in a checkpoint
 
 
-def test_a_start_in_quarantine_stays_there_whoever_goes_on() -> None:
+def test_the_quarantine_of_a_start_is_kept_by_every_restored_pool() -> None:
     factory = ToyVecEnvFactory()
     begun = SerialEnvPool(factory, N)
     begun.reset()
@@ -486,12 +486,12 @@ def test_a_start_in_quarantine_stays_there_whoever_goes_on() -> None:
 
 
 def test_failures_before_a_snapshot_count_after_it() -> None:
-    said: list[str] = []
+    messages: list[str] = []
     begun = SerialEnvPool(ToyVecEnvFactory(), N)
     begun.reset()
     arrays, note = begun.snapshot()
     deadly = ToyVecEnvFactory("kill", episode=1)
-    pool = WorkerEnvPool(deadly, N, 2, FaultTolerance(), said.append)
+    pool = WorkerEnvPool(deadly, N, 2, FaultTolerance(), messages.append)
     try:
         pool.restore(arrays, {**note, **LIFE})
         pool.send(np.array([3]), actions(0)[3:4])
@@ -505,8 +505,8 @@ def test_failures_before_a_snapshot_count_after_it() -> None:
         assert lost[0].envs.tolist() == [3, 4]
         settle(pool)
         assert handed_on(pool)[1]["quarantine"] == [2, 1]
-        assert "start 1 is quarantined" in said
-        assert pool.group.workers[1].restarts == 4  # whose numbers are not those of the third
+        assert "start 1 is quarantined" in messages
+        assert pool.group.workers[1].restarts == 4  # with random numbers unlike those of restart 3
     finally:
         pool.close()
 
@@ -560,7 +560,7 @@ def test_workers_end_with_the_main_process(
     assert set(Path("/dev/shm").iterdir()) <= names
 
 
-def test_a_script_without_main_guard_is_told_so(tmp_path: Path) -> None:
+def test_a_script_without_main_guard_gets_an_explanation(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(
         "from toy_vec_env import ToyVecEnvFactory\n"
         "from tpsrl.rl.envs.worker_pool import WorkerEnvPool\n"
@@ -575,5 +575,5 @@ def test_a_script_without_main_guard_is_told_so(tmp_path: Path) -> None:
         timeout=60,
     )
     assert done.returncode == 1
-    assert done.stderr.count("Traceback") == 1  # that of the script itself
+    assert done.stderr.count("Traceback") == 1  # the traceback of the script itself
     assert 'call tpsrl under `if __name__ == "__main__":`' in done.stderr.splitlines()[-1]

@@ -1,4 +1,4 @@
-"""What every engine does for many homes that step together: the embedded one, and warp."""
+"""Batch simulators: the behaviour that both engines, mujoco and warp, share."""
 
 from collections.abc import Iterator
 
@@ -27,7 +27,7 @@ def batch(request: pytest.FixtureRequest) -> Iterator[BatchSimulator]:
 
 
 def begun() -> list[Episode]:
-    """Homes of two apartments with one, two and no objects."""
+    """Returns three episodes in two apartments, with one, two and no objects."""
     x, y = roomiest(LAYOUT_B)
     can = on_floor("002_master_chef_can", x + 0.6, y + 0.1)
     return [
@@ -37,11 +37,11 @@ def begun() -> list[Episode]:
     ]
 
 
-def told(*actions: np.ndarray) -> torch.Tensor:
+def stacked(*actions: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(np.stack(actions))
 
 
-def test_homes_begin_as_their_episodes_say(batch: BatchSimulator) -> None:
+def test_homes_begin_in_the_states_of_their_episodes(batch: BatchSimulator) -> None:
     episodes = begun()
     batch.reset([0, 1, 2], episodes)
     world = batch.state()
@@ -57,14 +57,14 @@ def test_homes_begin_as_their_episodes_say(batch: BatchSimulator) -> None:
     assert world.held.tolist() == [-1] * 3 and world.step.tolist() == [0] * 3
 
 
-def test_what_is_told_to_one_home_happens_in_no_other(batch: BatchSimulator) -> None:
+def test_actions_of_one_home_do_not_affect_the_others(batch: BatchSimulator) -> None:
     batch.reset([0, 1, 2], begun())
     turning = IDLE.copy()
     turning[act.BASE] = 0.0, 1.0
     for _ in range(4):
-        batch.step(told(driving(-0.5), IDLE, turning))
+        batch.step(stacked(driving(-0.5), IDLE, turning))
     for _ in range(8):
-        batch.step(told(IDLE, IDLE, IDLE))
+        batch.step(stacked(IDLE, IDLE, IDLE))
     world, starts = batch.state(), np.array([one.robot_start for one in begun()])
     moved = world.base.numpy() - starts
     assert moved[0] == pytest.approx([-2 * act.STEP_M, 0.0, 0.0], abs=2e-3)
@@ -73,33 +73,33 @@ def test_what_is_told_to_one_home_happens_in_no_other(batch: BatchSimulator) -> 
     assert world.step.tolist() == [12] * 3
 
 
-def test_a_home_that_does_not_move_is_as_it_was_and_goes_on_from_there(
+def test_a_frozen_home_keeps_its_state_and_resumes_from_it(
     batch: BatchSimulator,
 ) -> None:
     batch.reset([0, 1, 2], begun())
     plan = [driving(-0.4), driving(0.2), IDLE, driving(0.3)]
     straight = []
     for action in plan:
-        batch.step(told(action, action, action))
+        batch.step(stacked(action, action, action))
         straight.append(batch.state().base[1].clone())
     batch.reset([0, 1, 2], begun())
     stay = torch.tensor([True, False, True])
     for action, wanted in zip(plan, straight, strict=True):
         before = [values.clone() for values in (batch.state().base[1], batch.state().arm[1])]
         for _ in range(2):
-            batch.step(told(IDLE, driving(1.0), IDLE), stay)
+            batch.step(stacked(IDLE, driving(1.0), IDLE), stay)
         assert torch.equal(batch.state().base[1], before[0])
         assert torch.equal(batch.state().arm[1], before[1])
-        batch.step(told(action, action, action), ~stay)
+        batch.step(stacked(action, action, action), ~stay)
         assert torch.equal(batch.state().base[1], wanted)
     assert batch.state().step.tolist() == [8, 4, 8]
 
 
-def test_one_home_is_reset_among_the_others(batch: BatchSimulator) -> None:
+def test_resetting_one_home_leaves_the_others_unchanged(batch: BatchSimulator) -> None:
     episodes = begun()
     batch.reset([0, 1, 2], episodes)
     for _ in range(3):
-        batch.step(told(*[driving(-0.5)] * 3))
+        batch.step(stacked(*[driving(-0.5)] * 3))
     others = batch.state().base[[0, 1]].clone()
     batch.reset([2], [episodes[0]])
     world = batch.state()
@@ -109,7 +109,7 @@ def test_one_home_is_reset_among_the_others(batch: BatchSimulator) -> None:
     assert not world.object_pos[2, 0].isnan().any()
 
 
-def test_depth_is_that_of_the_caster(batch: BatchSimulator) -> None:
+def test_depth_agrees_with_the_depth_caster(batch: BatchSimulator) -> None:
     batch.reset([0, 1, 2], begun())
     one = tpsrl.sim.make(num_envs=3, slots=12)
     one.reset(range(3), begun())
@@ -123,7 +123,7 @@ def test_depth_is_that_of_the_caster(batch: BatchSimulator) -> None:
 def test_bad_input_is_refused(batch: BatchSimulator) -> None:
     batch.reset([0, 1, 2], begun())
     with pytest.raises(UserError, match=r"actions: shape is \(2, 11\), expected \(3, 11\)"):
-        batch.step(told(IDLE, IDLE))
+        batch.step(stacked(IDLE, IDLE))
     box = box_in_front().objects[0]
     with pytest.raises(
         UserError, match="episode test: objects: 13 given, this home has room for 12"

@@ -1,4 +1,4 @@
-"""The rules of suction and force for many homes at once, against those of the C engine's homes."""
+"""Suction and force rules of a batch of homes, tested against those of single C-engine homes."""
 
 import dataclasses
 
@@ -35,7 +35,7 @@ ROBOT = np.arange(GEOMS) < 5
 
 
 def random_contacts(rng: np.random.Generator) -> tuple[Contacts, np.ndarray]:
-    """A list of contacts in no order, with entries that are none, and the homes' forces."""
+    """Returns a list of contacts in random order, some of them unused, and the homes' forces."""
     count, rows = 60, 200
     dim = rng.choice([1, 3, 4, 6], count)
     address = np.full((count, 10), -1)
@@ -53,7 +53,7 @@ def random_contacts(rng: np.random.Generator) -> tuple[Contacts, np.ndarray]:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_contacts_say_of_each_home_what_they_say_of_it_alone(seed: int) -> None:
+def test_batched_contacts_give_the_force_and_touched_geom_of_each_home_alone(seed: int) -> None:
     rng = np.random.default_rng(seed)
     contacts, rows = random_contacts(rng)
     held = rng.choice([-1, 5, 8], HOMES)
@@ -74,12 +74,12 @@ def test_contacts_say_of_each_home_what_they_say_of_it_alone(seed: int) -> None:
         address = contacts.address.numpy()[own, 0]
         alone = largest_force(geom, dim, address, rows[home], ROBOT, FLOOR, held[home])
         assert float(forces[home]) == pytest.approx(alone)
-        # Where several are equally deep, the one home takes the first and the batch the lowest.
+        # If several contacts are equally deep, a single home takes the first, a batch the lowest.
         order = np.argsort([max(mark[a], mark[b]) for a, b in geom], kind="stable")
         assert int(found[home]) == touched(geom[order], distance[order], CUP, mark)
 
 
-def test_rises_of_force_are_summed_as_in_one_home() -> None:
+def test_rises_of_force_are_summed_as_in_a_single_home() -> None:
     rng = np.random.default_rng(0)
     homes = [tpsrl.sim.make(slots=12).homes[0] for _ in range(4)]  # type: ignore[attr-defined]
     zero = torch.zeros(len(homes), dtype=torch.float64)
@@ -98,7 +98,7 @@ def test_rises_of_force_are_summed_as_in_one_home() -> None:
 
 @dataclasses.dataclass
 class Moment:
-    """What a home's hold depends on, before or after it was seen to."""
+    """State on which the suction rules of a home depend, before or after a step."""
 
     holds: tuple[int, int, int, bool]
     arrays: dict[str, np.ndarray]
@@ -159,7 +159,7 @@ def touch_a_drawer_far_from_its_handle(simulator: MujocoSimulator) -> None:
     reach_face(simulator, DRAWER, gap=-0.01, grip=1.0, across=0.17)
 
 
-def test_holds_begin_and_end_as_in_one_home(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_holds_begin_and_end_as_in_a_single_home(monkeypatch: pytest.MonkeyPatch) -> None:
     rule = MujocoHome._hold
     before: list[Moment] = []
     after: list[Moment] = []
@@ -188,8 +188,8 @@ def test_holds_begin_and_end_as_in_one_home(monkeypatch: pytest.MonkeyPatch) -> 
             for name in moments[0].arrays
         }
 
-    told = np.array([one.holds for one in before])
-    holds = CupHolds(*(torch.from_numpy(told[:, k].copy()) for k in range(3)), torch.zeros(1))
+    initial = np.array([one.holds for one in before])
+    holds = CupHolds(*(torch.from_numpy(initial[:, k].copy()) for k in range(3)), torch.zeros(1))
     bodies = RuleArrays(**stacked(before))
     HoldRules(simulator.home, torch.device("cpu")).after_step(
         holds,
@@ -201,15 +201,15 @@ def test_holds_begin_and_end_as_in_one_home(monkeypatch: pytest.MonkeyPatch) -> 
     wanted = np.array([one.holds for one in after])
     found = (holds.held, holds.held_joint, holds.leaving, holds.violation)
     np.testing.assert_array_equal(np.stack([values.numpy() for values in found], 1), wanted)
-    # Every kind of change was there.
-    changed = (told != wanted).any(1)
+    # The recorded moments contain every kind of change.
+    changed = (initial != wanted).any(1)
     assert changed.sum() >= 8 and wanted[:, 3].any()
     assert {0} < set(wanted[:, 0] + 1) and JOINTS.index(DRAWER) in wanted[:, 1]
     for name, values in stacked(after).items():
         np.testing.assert_allclose(getattr(bodies, name), values, atol=1e-9, err_msg=name)
 
 
-def test_only_who_is_told_lets_go() -> None:
+def test_release_ends_the_holds_of_the_selected_homes_only() -> None:
     simulator = tpsrl.sim.make(slots=12)
     assert isinstance(simulator, MujocoSimulator)
     home, rules = simulator.home, HoldRules(simulator.home, torch.device("cpu"))

@@ -1,4 +1,4 @@
-"""Cameras by name: what is asked for, what environments show, and what policies are given."""
+"""Cameras by name: requested pictures, observations of environments, inputs of policies."""
 
 import dataclasses
 from pathlib import Path
@@ -40,7 +40,7 @@ def starts() -> list[Start]:
     return [Start(box_in_front(), SkillGoal(0))]
 
 
-def test_pictures_have_one_order_whatever_the_order_in_which_they_are_named() -> None:
+def test_pictures_have_a_fixed_order() -> None:
     found = cameras.parse(NAMED)
     assert list(found.items()) == [
         ("head_depth", (20, 24)),
@@ -74,7 +74,7 @@ def test_depth_is_short_for_head_depth_among_cameras() -> None:
         ("", r"^cameras: name at least one; nearest: head_depth:64$"),
     ],
 )
-def test_what_no_camera_takes_is_refused_with_the_nearest(given: str, message: str) -> None:
+def test_an_invalid_camera_is_refused_with_the_nearest_one(given: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         EnvOptions.of("pick", cameras=given)
 
@@ -102,7 +102,7 @@ def test_depth_and_cameras_together_are_refused(capsys: pytest.CaptureFixture[st
         (["cameras=hand_rgb:64", "engine=habitat"], "engine 'habitat' has no hand_rgb; it has"),
     ],
 )
-def test_trainings_refuse_what_does_not_fit(
+def test_trainings_refuse_settings_that_do_not_fit_their_cameras(
     words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     line = ["train", "pick", "preset=cpu_small", *words, f"out={tmp_path / 'out'}", "processes=0"]
@@ -128,7 +128,7 @@ def test_an_environment_shows_pictures_within_its_space() -> None:
     assert np.array_equal(after["head_rgb"], taken)
 
 
-def test_several_environments_show_what_each_would_show() -> None:
+def test_vector_environments_show_the_pictures_of_single_environments() -> None:
     several = SkillVectorEnv("pick", num_envs=2, starts=starts(), num_objects=1, cameras=NAMED)
     shown, _ = several.reset(seed=0, options={"start": 0})
     assert shown in several.observation_space
@@ -139,7 +139,7 @@ def test_several_environments_show_what_each_would_show() -> None:
         assert np.array_equal(shown[name], np.stack([values, values]))
 
 
-def test_trainings_keep_pictures_as_bytes_and_a_delay_shows_those_before() -> None:
+def test_trainings_keep_pictures_as_bytes_and_a_delay_shows_the_previous_ones() -> None:
     options = EnvOptions.of("pick", starts=starts(), num_objects=1, cameras=NAMED)
     factory = TrainingVecEnvFactory(options, seed=0)
     plain, late = factory([0]), DelayedVecEnvFactory(factory)([0])
@@ -167,7 +167,7 @@ def test_a_training_with_changed_colours_shows_them_in_its_environments_alone() 
     changed.close()
 
 
-def test_a_policy_in_a_plan_is_given_what_its_training_environment_shows(tmp_path: Path) -> None:
+def test_a_policy_in_a_plan_receives_the_observations_of_its_training(tmp_path: Path) -> None:
     folder = trained(tmp_path / "one", "pick", network=NETWORK, cameras=SEEN)
     env = SkillEnv("pick", starts=starts(), num_objects=1, cameras=SEEN)
     shown, _ = env.reset(options={"start": 0})
@@ -210,7 +210,7 @@ def test_demonstrations_keep_every_picture(tmp_path: Path) -> None:
         selecting.load([str(tmp_path / "demos")], PolicyInputs.of("pick", cameras="hand_rgb:8"))
 
 
-def test_a_training_that_begins_with_a_checkpoint_has_its_cameras(tmp_path: Path) -> None:
+def test_a_training_initialised_from_a_checkpoint_uses_its_cameras(tmp_path: Path) -> None:
     folder = trained(tmp_path / "one", "pick", network=NETWORK, cameras=SEEN)
     plain = trained(tmp_path / "plain", "pick", network=NETWORK, depth=(36, 36))
     for key in ("init", "encoder"):

@@ -37,7 +37,7 @@ def cast(model, data, position, orientation, height=48, width=48, fov_deg=90.0):
 
 
 def mujoco_depth(model, data, position, orientation, height=48, width=48, fov_deg=90.0):
-    """The same picture by MuJoCo's own rays, and the geom that each ray meets."""
+    """Returns the depth image by MuJoCo's own rays, and the geom that each ray hits."""
     tan_half = np.tan(np.radians(fov_deg) / 2)
     x = tan_half * ((2 * np.arange(width) + 1) / width - 1)
     y = tan_half * (1 - (2 * np.arange(height) + 1) / height) * height / width
@@ -54,7 +54,7 @@ def mujoco_depth(model, data, position, orientation, height=48, width=48, fov_de
 
 
 def around(count: int, near: float, far: float, seed: int = 0):
-    """Cameras at `near` to `far` metres from the origin that look about at it."""
+    """Yields cameras at `near` to `far` metres from the origin that look roughly at it."""
     rng = np.random.default_rng(seed)
     for _ in range(count):
         direction = rng.normal(size=3)
@@ -119,7 +119,7 @@ def test_furnished_scene_agrees_with_mujoco_rays_over_100_poses():
 @pytest.mark.parametrize(
     ("height", "width", "fov_deg"), [(1, 1, 90.0), (7, 5, 90.0), (30, 61, 50.0), (64, 40, 110.0)]
 )
-def test_any_resolution_and_field_of_view(height, width, fov_deg):
+def test_any_resolution_and_field_of_view_agrees_with_mujoco_rays(height, width, fov_deg):
     model = furnished_model()
     data = mujoco.MjData(model)
     mujoco.mj_forward(model, data)
@@ -136,13 +136,13 @@ def test_depth_is_planar_and_normalised():
     assert np.allclose(cast(model, data, pose.pos, pose.mat), 0.2, atol=1e-6)
 
 
-def test_beyond_ten_metres_is_one():
+def test_depth_beyond_ten_metres_is_one():
     model, data = compiled('<geom type="box" pos="15 0 0" size="1 9 9"/>')
     pose = look_at((0, 0, 0), (1, 0, 0))
     assert np.all(cast(model, data, pose.pos, pose.mat) == 1.0)
 
 
-def test_row_zero_is_up_and_column_zero_is_left():
+def test_row_zero_is_at_the_top_and_column_zero_at_the_left():
     model, data = compiled('<geom type="sphere" pos="2 1 1" size=".3"/>')
     pose = look_at((0, 0, 0), (1, 0, 0))
     rows, columns = np.nonzero(cast(model, data, pose.pos, pose.mat) < 1)
@@ -155,7 +155,7 @@ def test_planes_are_not_seen_from_behind():
     assert np.all(cast(model, data, pose.pos, pose.mat) == 1.0)
 
 
-def test_ids_name_the_geom_that_mujoco_rays_meet():
+def test_ids_are_those_of_the_geoms_that_mujoco_rays_hit():
     model = furnished_model()
     data = mujoco.MjData(model)
     mujoco.mj_forward(model, data)
@@ -170,7 +170,7 @@ def test_ids_name_the_geom_that_mujoco_rays_meet():
         seen = depth < 1
         agree.append(np.mean(ids[seen] == expected[seen]))
         assert np.array_equal(ids < 0, inverse == np.float32(0.1))
-    # Where two geoms share a face either may be named.
+    # Where two geoms share a face, either id is correct.
     assert np.mean(agree) > 0.97
 
 

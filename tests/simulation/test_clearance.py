@@ -1,4 +1,4 @@
-"""How near the robot's body is to what stands around it."""
+"""Distances between points of the robot's body and its surroundings."""
 
 import dataclasses
 import math
@@ -36,13 +36,13 @@ def one() -> MujocoSimulator:
 
 
 def measured(simulator: MujocoSimulator, target: int = -1) -> tuple[np.ndarray, np.ndarray]:
-    """Vectors (points, 3), and distances (points,)."""
+    """Returns vectors (points, 3) and distances (points,)."""
     found = simulator.clearance([0], np.array([target]))[0]
     return found[:, :3], found[:, 3]
 
 
 def points(simulator: MujocoSimulator) -> np.ndarray:
-    """Where the points of the body are in the world."""
+    """Returns the world positions of the points of the body."""
     data = simulator.homes[0].data
     return np.array([
         data.body(body).xpos + data.body(body).xmat.reshape(3, 3) @ local
@@ -51,9 +51,10 @@ def points(simulator: MujocoSimulator) -> np.ndarray:
 
 
 def to_box(size: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """Distances (n,) of places (n, 3) in a box's frame to the nearest sample of its faces.
+    """Returns distances (n,) from places (n, 3), in a box's frame, to samples of its faces.
 
-    The samples of a face are a grid, on which the nearest has the nearest coordinate on each axis.
+    The samples of a face form a grid, so the nearest sample has the nearest coordinate on each
+    axis.
     """
     lines = [np.linspace(-s, s, max(2, math.ceil(2 * s / STEP_M))) for s in size]
     along = np.array([
@@ -65,7 +66,7 @@ def to_box(size: np.ndarray, places: np.ndarray) -> np.ndarray:
 
 
 def to_cylinder(size: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """Distances (n,) of places (n, 3) in a cylinder's frame to samples of its surface."""
+    """Returns distances (n,) from places (n, 3), in a cylinder's frame, to surface samples."""
     radius, half = size[0], size[1]
     angles = np.arange(0.0, 2 * math.pi, STEP_M / radius)
     heights = np.linspace(-half, half, max(2, math.ceil(2 * half / STEP_M)))
@@ -80,7 +81,7 @@ def to_cylinder(size: np.ndarray, places: np.ndarray) -> np.ndarray:
 
 
 def by_samples(simulator: MujocoSimulator) -> np.ndarray:
-    """Distances (points,) to samples of all that the robot may run into."""
+    """Returns distances (points,) to samples of all surfaces with which the robot can collide."""
     home, model, data = simulator.homes[0], simulator.homes[0].model, simulator.homes[0].data
     found = np.full(len(CLEARANCE_POINTS), CLEARANCE_RANGE_M)
     where = points(simulator)
@@ -136,7 +137,7 @@ def test_vectors_point_to_the_surface_in_the_frame_of_the_base(one: MujocoSimula
         assert 0.1 < distance[front] < 0.2
 
 
-def test_what_the_hand_is_to_touch_is_left_out_for_the_hand_alone(one: MujocoSimulator) -> None:
+def test_the_target_object_is_ignored_by_points_of_the_hand_only(one: MujocoSimulator) -> None:
     one.reset([0], [box_in_front()])
     box = one.state([0]).object_pos[0, 0]
     one.homes[0].data.qpos[one.home.arm_qpos] = posture_above(
@@ -151,12 +152,12 @@ def test_what_the_hand_is_to_touch_is_left_out_for_the_hand_alone(one: MujocoSim
     np.testing.assert_array_equal(left_out[HAND_POINTS:], of_all[HAND_POINTS:])
 
 
-def test_what_is_held_is_a_part_of_the_robot(one: MujocoSimulator) -> None:
+def test_a_held_object_counts_as_part_of_the_robot(one: MujocoSimulator) -> None:
     x, y = roomiest(LAYOUT_A)
     boxes = [on_floor("003_cracker_box", x + ahead, y) for ahead in (0.6, 1.2)]
     one.reset([0], [dataclasses.replace(episode(LAYOUT_A, (x, y, 0.0), *boxes), held=0)])
     np.testing.assert_allclose(measured(one)[1], CLEARANCE_RANGE_M)
-    # The other box is put 0.1 m below the one in the hand.
+    # The other box is placed 0.1 m below the held box.
     start = int(one.home.slot_qpos[1])
     below = one.state([0]).object_pos[0, 0] - np.array([0.0, 0.0, 0.1 + 4 * HALF_M])
     one.homes[0].data.qpos[start : start + 3] = below + np.array([0.0, 0.0, 2 * HALF_M])
@@ -166,13 +167,13 @@ def test_what_is_held_is_a_part_of_the_robot(one: MujocoSimulator) -> None:
     assert far == pytest.approx(0.1, abs=1e-3)
 
 
-def test_neighbours_are_loose_objects_beside_cup_and_goal(one: MujocoSimulator) -> None:
+def test_neighbours_are_the_loose_objects_nearest_to_cup_and_goal(one: MujocoSimulator) -> None:
     x, y = roomiest(LAYOUT_A)
     boxes = [on_floor("003_cracker_box", x + ahead, y) for ahead in (0.6, 0.9, 1.6)]
     one.reset([0], [episode(LAYOUT_A, (x, y, 0.0), *boxes)])
     placed = one.state([0]).object_pos[0]
     half_x = object_kind("003_cracker_box").half[0]
-    # The cup is 0.15 m above the first box; the goal is where that one stands.
+    # The cup is 0.15 m above the first box; the goal is the position of that box.
     one.homes[0].data.qpos[one.home.arm_qpos] = posture_above(
         one.state([0]).base[0], placed[0] + np.array([0.0, 0.0, 0.15 + HALF_M])
     )
@@ -188,7 +189,7 @@ def test_neighbours_are_loose_objects_beside_cup_and_goal(one: MujocoSimulator) 
     assert one.neighbours([0], *both)[0, 1].tolist() == [0.0, 0.0, 0.0, np.float32(0.4)]
 
 
-def test_doors_are_where_they_stand_now(one: MujocoSimulator) -> None:
+def test_distances_to_doors_follow_their_current_positions(one: MujocoSimulator) -> None:
     source = StartSource("open_fridge", split="val", num_episodes=1)
     one.reset([0], [source[0].episode])
     found = []
@@ -202,7 +203,7 @@ def test_doors_are_where_they_stand_now(one: MujocoSimulator) -> None:
     assert np.abs(found[1] - found[0]).max() > 0.05
 
 
-def test_a_teacher_and_every_critic_feel_it(one: MujocoSimulator) -> None:
+def test_teachers_and_critics_observe_the_clearance(one: MujocoSimulator) -> None:
     for skill in ("navigate", "pick", "open_fridge"):
         shown_true = PolicyInputs.of(skill, "teacher")
         names = shown_true.sensors

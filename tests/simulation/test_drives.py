@@ -44,14 +44,14 @@ def arrived(pose: np.ndarray, goal: np.ndarray) -> bool:
 
 
 def away_from(way: np.ndarray, pose: np.ndarray) -> float:
-    """How far a pose is from the line through poses (n, 3)."""
+    """Returns the distance from a pose to the line through poses (n, 3)."""
     a, step = way[:-1, :2], np.diff(way[:, :2], axis=0)
     square = np.maximum((step**2).sum(axis=1), 1e-12)
     t = np.clip(((pose[:2] - a) * step).sum(axis=1) / square, 0.0, 1.0)
     return float(np.hypot(*(a + t[:, None] * step - pose[:2]).T).min())
 
 
-def test_a_drive_is_as_forecast_and_touches_nothing(simulator: Simulator) -> None:
+def test_a_drive_follows_its_forecast_without_contact(simulator: Simulator) -> None:
     rng, off = np.random.default_rng(3), []
     for layout in (LAYOUT_A, LAYOUT_B):
         for _ in range(6):
@@ -77,7 +77,7 @@ def test_a_drive_is_as_forecast_and_touches_nothing(simulator: Simulator) -> Non
     assert max(off) <= 5 and np.mean(off) < 2
 
 
-def test_corners_are_rounded_only_where_that_is_free_and_quicker(footprint: Footprint) -> None:
+def test_corners_are_rounded_only_where_free_and_faster(footprint: Footprint) -> None:
     rng, saved, arcs = np.random.default_rng(4), [], 0
     for _ in range(30):
         start, goal = free_pose(footprint, rng), free_pose(footprint, rng)
@@ -91,12 +91,12 @@ def test_corners_are_rounded_only_where_that_is_free_and_quicker(footprint: Foot
     assert arcs > 30 and np.mean(saved) > 10 and min(saved) >= -2
 
 
-def test_into_a_walled_in_place_there_is_no_way(footprint: Footprint) -> None:
+def test_a_goal_in_an_enclosed_area_has_no_plan(footprint: Footprint) -> None:
     start = free_pose(footprint, np.random.default_rng(0))
     assert plan_drive(footprint, start, np.array([3.6, -7.5, 0.0])) is None
 
 
-def test_from_and_to_anywhere_there_is_a_way_or_none(footprint: Footprint) -> None:
+def test_arbitrary_starts_and_goals_give_a_valid_plan_or_none(footprint: Footprint) -> None:
     rng = np.random.default_rng(1)
     (x0, y0), (ny, nx) = footprint.origin, footprint.disc.shape
     low, high = np.array([x0 - 2, y0 - 2, -9.0]), np.array([x0, y0, 9.0])
@@ -147,7 +147,7 @@ def test_on_an_arc_of_a_metre_the_base_does_not_slow_down(direction: int) -> Non
 
 @pytest.mark.parametrize("aside", [-0.19, -0.1, 0.1, 0.19])
 @pytest.mark.parametrize("turned", [-0.5, 0.0, 0.5])
-def test_put_off_its_way_the_base_steers_back(aside: float, turned: float) -> None:
+def test_a_displaced_base_steers_back_to_its_path(aside: float, turned: float) -> None:
     legs = [Leg(1.5, 0.0, 0.0, 1, 0.8), Leg(1.5, 2.0, math.pi / 2, 1), Leg(1.5, 2.0, 2.0, 1)]
     rows = drive_curve(AT_REST, legs)
     for at in (10, 40, 80, 110):
@@ -170,7 +170,7 @@ def straight_on(base: np.ndarray, distance: float) -> list[Leg]:
     return [Leg(base[0] + distance, base[1], 0.0, 1)] * 2
 
 
-def test_a_learners_actions_in_between_do_not_matter(
+def test_a_drive_tolerates_interleaved_actions_of_a_learner(
     simulator: Simulator, in_the_open: np.ndarray
 ) -> None:
     tracker = BaseTracker(straight_on(in_the_open, 1.0), in_the_open)
@@ -191,7 +191,7 @@ def test_a_learners_actions_in_between_do_not_matter(
     assert math.dist(simulator.state([0]).base[0, :2], goal[:2]) < 0.1
 
 
-def test_too_far_off_its_way_the_base_has_no_plan(
+def test_a_base_too_far_from_its_path_is_off_plan(
     simulator: Simulator, in_the_open: np.ndarray
 ) -> None:
     world, action = simulator.state([0]), np.zeros(act.SIZE)
@@ -202,7 +202,9 @@ def test_too_far_off_its_way_the_base_has_no_plan(
             BaseTracker(legs, start).step(world, action)
 
 
-def test_the_way_back_has_to_be_free(simulator: Simulator, in_the_open: np.ndarray) -> None:
+def test_a_base_whose_way_back_to_the_path_is_blocked_is_off_plan(
+    simulator: Simulator, in_the_open: np.ndarray
+) -> None:
     world, action = simulator.state([0]), np.zeros(act.SIZE)
     scene = look(episode(LAYOUT_A, tuple(in_the_open.tolist())), world)
     x, y = in_the_open[:2]
@@ -227,7 +229,7 @@ def test_the_way_back_has_to_be_free(simulator: Simulator, in_the_open: np.ndarr
                 tracker.step(world, action)
 
 
-def test_distances_on_the_floor_are_those_of_dijkstra() -> None:
+def test_distances_on_the_floor_agree_with_dijkstra() -> None:
     rng = np.random.default_rng(2)
     disc = rng.uniform(0.0, 1.0, (80, 100))
     least, goal = 0.4, (31, 20)

@@ -1,8 +1,7 @@
-"""What every engine does alike: the embedded one, warp where it is installed, and Habitat where the
-environment names it.
+"""The behaviour that all engines share: mujoco, warp where installed, and Habitat where configured.
 
-`TPSRL_HABITAT_PYTHON` is a Python that has habitat_sim, `TPSRL_HABITAT_DATA` the folder that holds
-habitat-lab's `data/`; without them the cases of Habitat are skipped.
+`TPSRL_HABITAT_PYTHON` is a Python interpreter with habitat_sim, `TPSRL_HABITAT_DATA` the folder
+that contains habitat-lab's `data/`. Without both, the cases for Habitat are skipped.
 """
 
 import math
@@ -51,14 +50,14 @@ def repeat(simulator: Simulator, action: np.ndarray, steps: int) -> None:
 
 
 def move_arm(simulator: Simulator, before: np.ndarray, after: np.ndarray, grip: float) -> None:
-    """Moves the arm from one posture to another, all joints alike."""
+    """Moves the arm from one posture to another, interpolating all joints evenly."""
     steps = math.ceil(float(np.abs(after - before).max()) / act.ARM_DELTA_RAD)
     action = IDLE.copy()
     action[act.ARM], action[act.GRIP] = (after - before) / steps / act.ARM_DELTA_RAD, grip
     repeat(simulator, action, steps)
 
 
-def test_a_home_begins_as_its_episode_says(simulator: Simulator) -> None:
+def test_a_home_begins_in_the_state_of_its_episode(simulator: Simulator) -> None:
     x, y = roomiest(LAYOUT_A)
     joints = {"cab_push_point_4": 0.1, "cab_push_point_5": 0.3, "fridge_push_point": 1.0}
     begun = box_in_front()
@@ -86,13 +85,13 @@ def test_the_arm_moves_by_its_action(simulator: Simulator) -> None:
     assert moved == pytest.approx(wanted, abs=5e-3)
 
 
-def test_the_base_moves_by_its_action_and_no_other_home_does(simulator: Simulator) -> None:
+def test_the_base_moves_by_its_action_and_other_homes_stay_unchanged(simulator: Simulator) -> None:
     simulator.reset([0, 1], [box_in_front(), box_in_front()])
     still = simulator.state([1])
     repeat(simulator, driving(-0.5), 4)
     turning = IDLE.copy()
     turning[act.BASE] = 0.0, 1.0
-    turning[act.STOP] = 1.0  # does nothing to the world
+    turning[act.STOP] = 1.0  # does not affect the world
     repeat(simulator, turning, 3)
     assert simulator.state([0]).base_velocity[0, 2] > 2.0
     turning[act.BASE] = 0.0
@@ -104,7 +103,7 @@ def test_the_base_moves_by_its_action_and_no_other_home_does(simulator: Simulato
         np.testing.assert_array_equal(getattr(simulator.state([1]), name), getattr(still, name))
 
 
-def test_what_the_cup_touches_is_held_until_it_is_let_go(simulator: Simulator) -> None:
+def test_an_object_touched_by_the_gripping_cup_is_held_until_release(simulator: Simulator) -> None:
     begun = box_in_front()
     simulator.reset([0], [begun])
     world = simulator.state([0])
@@ -138,7 +137,7 @@ def test_bad_input_is_refused(simulator: Simulator) -> None:
         simulator.reset([0], [episode(LAYOUT_A, (0.0, 0.0, 0.0), *[box] * 13)])
 
 
-def test_depth_and_colour_are_seen_from_where_the_cameras_are(simulator: Simulator) -> None:
+def test_depth_and_colour_are_rendered_from_the_camera_poses(simulator: Simulator) -> None:
     begun, other = box_in_front(), make("mujoco")
     simulator.reset([0], [begun])
     other.reset([0], [begun])
@@ -148,7 +147,7 @@ def test_depth_and_colour_are_seen_from_where_the_cameras_are(simulator: Simulat
     scans = [one.laser([0])[0] for one in (other, simulator)]
     assert np.median(np.abs(scans[0] - scans[1])) < 0.05
     away = 10.0 * np.abs(ours - theirs)
-    # The meshes of the arm and of the furniture are not our primitives; the floor is the same.
+    # Habitat's meshes of arm and furniture differ from our primitives; the floor is the same.
     assert np.median(away) < 0.03 and np.median(away[-16:]) < 0.01
     green = Sphere(begun.objects[0].pos, 0.05, (0.0, 1.0, 0.0))
     for camera, size in (("third_person", (120, 160)), ("head", (64, 64))):

@@ -14,7 +14,7 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 from homes import FRIDGE, IDLE, LAYOUT_A, LAYOUT_B, box_in_front, episode, roomiest
 
-import skills.gym  # noqa: F401  (makes the skills known to gymnasium)
+import skills.gym  # noqa: F401  (registers the skills with gymnasium)
 from skills.core import sensors, task
 from skills.core.inputs import PolicyInputs
 from skills.core.interface import SkillGoal
@@ -55,7 +55,7 @@ GOALS = {
 
 
 def start(skill: str, layout: str = LAYOUT_A, yaw: float = 0.0) -> Start:
-    """The robot in the open, turned, with a box in front; goals lie 1 m to its left."""
+    """Returns a start in the open, with a box in front; goals are 1 m to the left of the robot."""
     record = box_in_front(layout)
     x, y = roomiest(layout)
     goal = GOALS[skill]
@@ -104,7 +104,7 @@ def some_actions(count: int, homes: int = 1) -> np.ndarray:
 
 
 @pytest.mark.parametrize("skill", planned())
-def test_gymnasium_finds_nothing_wrong_with_an_environment(skill: str):
+def test_environments_pass_gymnasiums_checks_without_warnings(skill: str):
     env = gymnasium.make(get(skill).env_id, starts=starts(skill), num_objects=12, depth=(8, 8))
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
@@ -113,16 +113,16 @@ def test_gymnasium_finds_nothing_wrong_with_an_environment(skill: str):
     env.close()
 
 
-def test_gymnasium_finds_nothing_wrong_with_pictures(one: Simulator):
+def test_environments_with_rgb_rendering_pass_gymnasiums_checks(one: Simulator):
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         check_env(env_of("pick", one, render_mode="rgb_array"))
-    # That an environment was made by hand is worth a warning to gymnasium, whatever it is.
+    # Gymnasium warns about every environment that was made without a spec.
     assert [str(w.message) for w in seen if "spec" not in str(w.message)] == []
 
 
 @pytest.mark.parametrize("skill", names())
-def test_random_actions_leave_no_observation_outside_its_space(one: Simulator, skill: str):
+def test_random_actions_keep_every_observation_in_its_space(one: Simulator, skill: str):
     every = PolicyInputs.of(skill).complete().sensors
     options = EnvOptions.of(skill, depth=(4, 4), critic=True, sensors=every)
     batch = SkillBatch(options, one)
@@ -135,12 +135,12 @@ def test_random_actions_leave_no_observation_outside_its_space(one: Simulator, s
         held = rng.uniform(-1, 1, (1, act.SIZE))
         for _ in range(100):
             assert space.contains({name: values[0] for name, values in shown.items()})
-            # Held on to, so that the robot gets somewhere.
+            # Actions are held for several steps so that the robot moves far.
             held = np.where(rng.random((1, act.SIZE)) < 0.1, rng.uniform(-1, 1, held.shape), held)
             shown = batch.step([0], held).observation
 
 
-def test_what_is_beyond_the_bounds_is_shown_at_the_bound(one: Simulator):
+def test_observations_beyond_the_bounds_are_clipped(one: Simulator):
     env = env_of("pick", one)
     shown = {"state": np.full((1, 24), 1e6, np.float32), "depth": np.zeros((1, 2, 2), np.float32)}
     environment.fitted(
@@ -153,7 +153,7 @@ def test_what_is_beyond_the_bounds_is_shown_at_the_bound(one: Simulator):
     assert shown["state"][0].max() == sensors.HOME_M
 
 
-def test_sensors_of_a_users_own_have_no_bounds_unless_they_say_so():
+def test_custom_sensors_are_unbounded_unless_they_declare_bounds():
     def read(seen):
         return seen.measures.ee
 
@@ -170,7 +170,7 @@ def test_sensors_of_a_users_own_have_no_bounds_unless_they_say_so():
 
 
 def alike(a: object, b: object) -> bool:
-    """Whether two infos say the same of the homes that they are about."""
+    """Returns whether two infos agree on the environments that they cover."""
     if isinstance(a, dict) and isinstance(b, dict):
         if a.keys() != b.keys():
             return False
@@ -185,7 +185,7 @@ def alike(a: object, b: object) -> bool:
 
 
 def form_of(info: dict[str, Any]) -> dict[str, Any]:
-    """The names and types of an info, which has to be the same at every step."""
+    """Returns the names and types of an info, which must be the same at every step."""
     return {
         name: form_of(value) if isinstance(value, dict) else getattr(value, "dtype", type(value))
         for name, value in info.items()
@@ -193,7 +193,7 @@ def form_of(info: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("skill", ["pick", "navigate", "explore"])
-def test_infos_have_one_form_of_numbers_after_resets_and_steps(one: Simulator, skill: str):
+def test_infos_have_the_same_keys_and_types_after_resets_and_steps(one: Simulator, skill: str):
     given = starts("navigate" if skill == "explore" else skill)
     env = SkillEnv(skill, simulator=one, starts=given, horizon=2)
     idle = np.zeros(act.SIZE, dtype=np.float32)
@@ -217,9 +217,7 @@ def kinds_of(form: dict[str, Any]) -> set[Any]:
 
 
 @pytest.mark.parametrize("mode", ["SameStep", "Disabled"])
-def test_a_vector_goes_on_after_an_episode_as_gymnasiums_own_in_every_mode(
-    three: Simulator, mode: str
-):
+def test_a_vector_autoresets_like_gymnasiums_own_in_every_mode(three: Simulator, mode: str):
     options = {"starts": starts("navigate"), "horizon": 3}
     own = SkillVectorEnv("navigate", simulator=three, autoreset_mode=mode, **options)
     theirs = gymnasium.vector.SyncVectorEnv(
@@ -234,11 +232,11 @@ def test_a_vector_goes_on_after_an_episode_as_gymnasiums_own_in_every_mode(
         assert same(*shown)
         if number == 1:
             actions[1, act.STOP] = 1.0
-        (mine, *told, infos), (other, *expected, others) = (e.step(actions) for e in (own, theirs))
+        (mine, *rest, infos), (other, *expected, others) = (e.step(actions) for e in (own, theirs))
         seen, wanted = infos.pop("final_obs", None), others.pop("final_obs", None)
         assert alike(infos, others)
-        assert all(np.allclose(a, b, atol=1e-12) for a, b in zip(told, expected, strict=True))
-        over = told[1] | told[2]
+        assert all(np.allclose(a, b, atol=1e-12) for a, b in zip(rest, expected, strict=True))
+        over = rest[1] | rest[2]
         ended += over.sum()
         if mode == "SameStep":
             assert (seen is not None) == over.any()
@@ -255,7 +253,7 @@ def test_a_vector_goes_on_after_an_episode_as_gymnasiums_own_in_every_mode(
     theirs.close()
 
 
-def test_infos_of_a_vector_are_those_of_gymnasiums_vector_of_single_ones(three: Simulator):
+def test_infos_of_a_vector_equal_those_of_gymnasiums_vector_of_single_ones(three: Simulator):
     options = {"starts": starts("navigate"), "horizon": 4}
     own = SkillVectorEnv("navigate", simulator=three, **options)
 
@@ -272,13 +270,13 @@ def test_infos_of_a_vector_are_those_of_gymnasiums_vector_of_single_ones(three: 
         assert alike(*infos), infos
         forms.append(form_of(infos[0]))
         if number == 1:
-            actions[1, act.STOP] = 1.0  # so that one home is over before the others
+            actions[1, act.STOP] = 1.0  # ends the episode of one environment first
         infos = [env.step(actions)[-1] for env in (own, theirs)]
     assert all(form == forms[0] for form in forms)
     theirs.close()
 
 
-def test_a_partial_reset_says_where_the_homes_of_its_mask_start(three: Simulator):
+def test_a_partial_reset_reports_the_starts_of_its_mask(three: Simulator):
     env = SkillVectorEnv("pick", simulator=three, starts=starts("pick"))
     env.reset(seed=0)
     mask = np.array([False, True, False])
@@ -322,14 +320,14 @@ def test_episodes_are_filmed_by_gymnasiums_wrappers(one: Simulator, three: Simul
         assert film.stat().st_size > 0
 
 
-def test_all_skills_are_registered_by_their_names():
+def test_all_skills_are_registered_with_gymnasium():
     for skill in names():
         assert gymnasium.spec(get(skill).env_id).kwargs == {"skill": skill}
     assert gymnasium.spec("tpsrl/OpenDrawer-v0").kwargs == {"skill": "open_drawer"}
     assert gymnasium.spec("tpsrl/PointNav-v0").kwargs == {"skill": "pointnav"}
 
 
-def test_make_vec_gives_homes_of_one_simulator():
+def test_make_vec_gives_a_vector_on_one_simulator():
     env = gymnasium.make_vec(
         "tpsrl/Pick-v0",
         num_envs=2,
@@ -347,7 +345,7 @@ def test_make_vec_gives_homes_of_one_simulator():
     env.close()
 
 
-def test_render_gives_a_picture_when_asked_for(one: Simulator):
+def test_render_gives_an_image_only_with_a_render_mode(one: Simulator):
     env = env_of("pick", one, render_mode="rgb_array")
     env.reset(seed=0)
     assert env.render().shape == (360, 480, 3)
@@ -362,32 +360,32 @@ def copies(env: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("skill", ["Pick", "Navigate", "OpenFridge", "PointNav", "Explore"])
-def test_a_copy_goes_on_as_the_original_and_leaves_it_alone(skill: str):
+def test_a_copy_continues_like_the_original_and_leaves_it_unchanged(skill: str):
     options = {"num_objects": 4, "num_episodes": 1, "horizon": 9, "depth": (4, 6)}
     env = gymnasium.make(f"tpsrl/{skill}-v0", height_map=True, **options)
 
     def play(env: Any, actions: np.ndarray) -> list[Any]:
-        told = []
+        outputs = []
         for action in actions:
             shown, reward, terminated, truncated, info = env.step(action)
-            told += [*shown.values(), reward, repr(info)]
+            outputs += [*shown.values(), reward, repr(info)]
             if terminated or truncated:
                 shown, info = env.reset()  # by its random generator
-                told += [*shown.values(), repr(info)]
-        return told
+                outputs += [*shown.values(), repr(info)]
+        return outputs
 
     env.reset(seed=1)
     first, second = some_actions(5)[:, 0], some_actions(7)[::-1, 0]
     play(env, first)
     made = copies(env)
-    told = [play(one, second) for one in (*made, env)]
-    for other in told[:2]:
-        assert all(np.array_equal(a, b) for a, b in zip(other, told[2], strict=True))
+    outputs = [play(one, second) for one in (*made, env)]
+    for other in outputs[:2]:
+        assert all(np.array_equal(a, b) for a, b in zip(other, outputs[2], strict=True))
     for one in (*made, env):
         one.close()
 
 
-def test_a_copy_of_a_vector_goes_on_as_the_original():
+def test_a_copy_of_a_vector_continues_like_the_original():
     options = {"starts": starts("pick"), "num_objects": 12, "horizon": 4}
     env = SkillVectorEnv("pick", num_envs=2, **options)
     env.reset(seed=1)
@@ -402,13 +400,13 @@ def test_a_copy_of_a_vector_goes_on_as_the_original():
             assert np.array_equal(over, other_over) and alike(infos, other_infos)
 
 
-def test_an_environment_that_was_not_reset_is_copied_too():
+def test_an_environment_can_be_copied_before_its_first_reset():
     env = SkillEnv("pick", starts=starts("pick"), num_objects=12)
     shown, *others = [one.reset(seed=3)[0] for one in (env, *copies(env))]
     assert all(same(shown, other) for other in others)
 
 
-def test_what_cannot_be_copied_names_snapshot_and_restore(one: Simulator):
+def test_a_refused_copy_names_snapshot_and_restore(one: Simulator):
     env = env_of("pick", one)
     closed = SkillEnv("pick", starts=starts("pick"), num_objects=12)
     closed.close()
@@ -418,7 +416,7 @@ def test_what_cannot_be_copied_names_snapshot_and_restore(one: Simulator):
                 way(wrong)
 
 
-def test_homes_of_a_vector_are_restored_by_their_snapshots(three: Simulator):
+def test_environments_of_a_vector_are_restored_from_their_snapshots(three: Simulator):
     env = SkillVectorEnv("pick", simulator=three, starts=starts("pick"), horizon=4)
     env.reset(seed=1)
     actions = some_actions(3, 3)
@@ -449,7 +447,7 @@ def test_the_same_seed_gives_the_same_episodes(one: Simulator):
 
 
 @pytest.mark.parametrize("skill", ["pick", "open_drawer"])
-def test_homes_of_a_vector_go_through_the_same_as_single_ones(
+def test_environments_of_a_vector_behave_like_single_ones(
     one: Simulator, three: Simulator, skill: str
 ):
     options = {"starts": starts(skill), "horizon": 6, "depth": (8, 8)}
@@ -476,7 +474,7 @@ def test_homes_of_a_vector_go_through_the_same_as_single_ones(
             assert same(alone, {name: values[home] for name, values in shown.items()})
 
 
-def test_a_vector_says_at_the_end_of_an_episode_what_was_lacking(three: Simulator):
+def test_a_vector_reports_failed_conditions_at_the_end_of_an_episode(three: Simulator):
     env = SkillVectorEnv("pick", simulator=three, starts=starts("pick"), horizon=2)
     _, begun = env.reset(seed=0)
     idle = np.zeros((3, act.SIZE), dtype=np.float32)
@@ -493,7 +491,7 @@ def test_a_vector_says_at_the_end_of_an_episode_what_was_lacking(three: Simulato
     )
 
 
-def test_a_vector_resets_only_the_homes_of_a_mask(three: Simulator):
+def test_a_vector_resets_only_the_environments_of_a_mask(three: Simulator):
     env = SkillVectorEnv("pick", simulator=three, starts=starts("pick"))
     env.reset(seed=0)
     before, *_ = env.step(some_actions(1, 3)[0])
@@ -503,7 +501,7 @@ def test_a_vector_resets_only_the_homes_of_a_mask(three: Simulator):
         assert np.array_equal(before["state"][home], after["state"][home]) == (not mask[home])
 
 
-def test_a_subset_of_homes_is_stepped_and_the_others_wait(three: Simulator):
+def test_stepping_a_subset_leaves_the_other_environments_unchanged(three: Simulator):
     batch = SkillBatch(EnvOptions.of("pick"), three)
     batch.reset([0, 1, 2], starts("pick")[:3])
     actions = some_actions(4, 3)
@@ -520,7 +518,7 @@ def test_a_subset_of_homes_is_stepped_and_the_others_wait(three: Simulator):
     assert both.outcome.reward[1] == alone.outcome.reward[0]
 
 
-def test_a_snapshot_restores_home_and_task_into_another_home(three: Simulator):
+def test_a_snapshot_restores_home_and_task_in_another_environment(three: Simulator):
     batch = SkillBatch(EnvOptions.of("place"), three)
     batch.reset([0, 1], starts("place")[:2])
     actions = some_actions(8)
@@ -542,19 +540,19 @@ def test_a_snapshot_restores_home_and_task_into_another_home(three: Simulator):
     assert all(np.array_equal(a, b) for a, b in zip(first, future(2), strict=True))
 
 
-# -- what is sensed with a map ------------------------------------------------------------------
+# -- sensors based on a map -----------------------------------------------------------------------
 
 AJAR_RAD = 1.2
 PAST_THE_DOOR = SkillGoal(position=(-1.9, -5.0, 0.8))
 
 
 def by_the_fridge(joint: float) -> Start:
-    """The robot on its way past the fridge, whose open door is in the way."""
+    """Returns a start beside the fridge, whose open door blocks the direct path to the goal."""
     return Start(episode(LAYOUT_A, (-1.4, -2.6, 0.0), articulation={FRIDGE: joint}), PAST_THE_DOOR)
 
 
 def opened_before(simulator: Simulator) -> Start:
-    """The same, recorded after the door was opened: the episode's record says that it is shut."""
+    """Returns the same start recorded with an open door, although its episode has the door shut."""
     shut, wide = by_the_fridge(0.0), by_the_fridge(AJAR_RAD)
     simulator.reset([0], [wide.episode])
     snapshot = dataclasses.replace(simulator.snapshot(0), episode=shut.episode)
@@ -571,12 +569,12 @@ def door(world: WorldState) -> float:
 
 
 def mapped(batch: SkillBatch, shown: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Way and scan of the first home of an observation."""
+    """Returns path and scan of the first environment of an observation."""
     places = batch.options.inputs.layout()
     return {name: shown["state"][0, places[name]] for name in (sensors.WAY, sensors.SCAN)}
 
 
-def test_way_and_scan_see_doors_as_they_stand_when_the_skill_begins(one: Simulator):
+def test_path_and_scan_use_door_positions_at_the_start_of_the_skill(one: Simulator):
     one.reset([0], [by_the_fridge(0.0).episode])
     world = one.state([0])
     joints = world.joints.copy()
@@ -591,12 +589,12 @@ def test_way_and_scan_see_doors_as_they_stand_when_the_skill_begins(one: Simulat
     wide = maps.read([0], ajar)
     assert abs(shut.way[0, 0] - wide.way[0, 0]) > 0.3
     assert np.abs(shut.scan - wide.scan).max() > 0.3
-    # What moves later on is not on the map.
+    # Later movements do not change the map.
     later = maps.read([0], world)
     assert np.array_equal(later.way, wide.way) and np.array_equal(later.scan, wide.scan)
 
 
-def test_a_start_after_a_door_was_opened_shows_it_open(three: Simulator):
+def test_a_recorded_start_with_an_open_door_observes_the_door_open(three: Simulator):
     batch = SkillBatch(EnvOptions.of("navigate"), three)
     expected = mapped(batch, batch.reset([1], [by_the_fridge(AJAR_RAD)]))
     start = opened_before(three)
@@ -625,7 +623,7 @@ def test_a_snapshot_after_a_door_was_moved_restores_the_same_observation(three: 
     assert batch.path_metrics(0, True) == batch.path_metrics(2, True)
 
 
-def test_the_face_of_a_handle_is_as_it_was_when_the_skill_began(three: Simulator):
+def test_the_facing_of_a_handle_stays_that_of_the_start_of_the_skill(three: Simulator):
     batch = SkillBatch(EnvOptions.of("open_fridge", sensors="fetch"), three)
     where = batch.options.inputs.layout()[sensors.FACING]
 
@@ -640,7 +638,7 @@ def test_the_face_of_a_handle_is_as_it_was_when_the_skill_began(three: Simulator
     heading = batch.world(1).base[0, 2]
     turned = begun + heading - np.arctan2(normal[1], normal[0])
     assert np.cos(turned) == pytest.approx(1.0, abs=1e-6)
-    # The base turns, the door moves: it stays what it was in the world.
+    # Base and door move; the facing stays the same in the world frame.
     move_door(three, 1, AJAR_RAD)
     turning = IDLE.copy()
     turning[act.BASE.start + 1] = 1.0
@@ -661,7 +659,7 @@ def test_a_snapshot_without_the_scanned_map_is_refused(three: Simulator):
 # -- options -----------------------------------------------------------------------------------
 
 
-def test_parts_outside_the_mask_have_no_effect(one: Simulator):
+def test_action_parts_outside_the_mask_have_no_effect(one: Simulator):
     ends = []
     for junk in (-1.0, 1.0):
         env = env_of("navigate", one)
@@ -685,13 +683,13 @@ def test_without_base_movement_the_base_stands_still_and_the_arm_moves(one: Simu
     assert np.abs(env.world.arm - before.arm).max() > 0.02
 
 
-def test_one_number_for_depth_is_a_square_as_on_the_command_line(one: Simulator):
+def test_a_single_number_for_depth_gives_a_square_image(one: Simulator):
     shown, _ = env_of("pick", one, depth=4).reset(seed=0)
     assert shown["depth"].shape == (4, 4)
 
 
 @pytest.mark.parametrize("mode", ["sync", "vector_entry_point"])
-def test_depth_has_an_axis_of_one_channel_where_it_is_asked_for(mode: str):
+def test_depth_channel_adds_an_axis_of_one_channel(mode: str):
     options = {"starts": starts("pick"), "num_objects": 12, "depth": (4, 6)}
     plain, channel = (
         gymnasium.make_vec("tpsrl/Pick-v0", 2, vectorization_mode=mode, **options, **more)
@@ -705,7 +703,7 @@ def test_depth_has_an_axis_of_one_channel_where_it_is_asked_for(mode: str):
 
 
 @pytest.mark.parametrize("mode", [None, "sync", "vector_entry_point"])
-def test_gymnasiums_wrapper_to_torch_converts_all_that_is_told(mode: str | None):
+def test_gymnasiums_torch_wrapper_converts_observations_and_infos(mode: str | None):
     torch = pytest.importorskip("torch")
     options = {"starts": starts("navigate"), "num_objects": 12, "horizon": 2}
     if mode is None:
@@ -721,7 +719,7 @@ def test_gymnasiums_wrapper_to_torch_converts_all_that_is_told(mode: str | None)
         assert kinds_of(shown) == {torch.Tensor}
 
 
-def test_depth_of_any_size_and_the_choice_of_sensors(one: Simulator):
+def test_depth_has_the_given_size_and_sensors_can_be_chosen(one: Simulator):
     shown, _ = env_of("pick", one, depth=(3, 5)).reset(seed=0)
     assert shown["depth"].shape == (3, 5) and shown["state"].shape == (14,)
     both, _ = env_of("pick", one, depth=[4, 4], sensors="full").reset(seed=0)
@@ -742,7 +740,7 @@ def test_thresholds_decide_when_a_skill_has_succeeded(one: Simulator):
         assert info["results"]["heading"]["holds"] is success
 
 
-def test_starts_come_from_a_file_of_recorded_states(one: Simulator, tmp_path):
+def test_an_environment_starts_from_a_file_of_recorded_states(one: Simulator, tmp_path):
     env = env_of("pick", one)
     env.reset(options={"start": 1})
     for action in some_actions(10)[:, 0]:
@@ -758,7 +756,7 @@ def test_starts_come_from_a_file_of_recorded_states(one: Simulator, tmp_path):
     assert again.batch.steps(0) == 0
 
 
-def test_homes_of_a_vector_start_from_a_file_of_recorded_states(three: Simulator, tmp_path):
+def test_a_vector_starts_from_a_file_of_recorded_states(three: Simulator, tmp_path):
     batch = SkillBatch(EnvOptions.of("navigate"), three)
     batch.reset([0, 1], starts("navigate")[:2])
     for action in some_actions(5, 2):
@@ -776,7 +774,7 @@ def test_homes_of_a_vector_start_from_a_file_of_recorded_states(three: Simulator
     assert (infos["path"]["shortest_m"] >= 0.0).all()
 
 
-def test_navigate_says_at_the_end_of_an_episode_how_well_it_drove(one: Simulator):
+def test_navigate_reports_path_metrics(one: Simulator):
     env = env_of("navigate", one, horizon=3)
     env.reset(options={"start": 0})
     ahead = np.zeros(act.SIZE)
@@ -809,7 +807,7 @@ def test_a_start_without_room_for_the_robot_is_drawn_again(monkeypatch: pytest.M
     assert index % BASE_EPISODES == 2 and start is found
     with pytest.raises(NoPoseError):
         source[0]
-    source.weigh(np.array([1.0, 1.0, 0.0, 1.0]))  # without the one that has room
+    source.weigh(np.array([1.0, 1.0, 0.0, 1.0]))  # excludes the only start with room
     with pytest.raises(NoPoseError):
         source.draw(np.random.default_rng(0))
     monkeypatch.setattr("skills.starts.source.receptacle", lambda start: "sink")
@@ -818,7 +816,7 @@ def test_a_start_without_room_for_the_robot_is_drawn_again(monkeypatch: pytest.M
     assert about.groups == 1 and about[0] is found
 
 
-def test_starts_of_a_source_are_drawn_from_all_of_it():
+def test_a_source_draws_from_all_of_its_starts():
     source = StartSource("pick", starts("pick"))
     rng = np.random.default_rng(0)
     assert {source.draw(rng)[0] for _ in range(100)} == set(range(6))
@@ -867,12 +865,12 @@ def test_starts_of_a_source_are_drawn_from_all_of_it():
         ({"slots": 0}, "slots: must be at least 1, got 0"),
     ],
 )
-def test_a_wrong_option_is_refused_by_its_name(one: Simulator, options: dict, message: str):
+def test_an_invalid_option_is_refused_by_name(one: Simulator, options: dict, message: str):
     with pytest.raises(UserError, match=message):
         env_of("pick", one, **options)
 
 
-def test_an_unknown_keyword_is_a_type_error_as_of_any_environment():
+def test_an_unknown_keyword_of_make_is_a_type_error():
     wrong = {"frameskip": 1}
     for make in (gymnasium.make, gymnasium.make_vec):
         with pytest.raises(TypeError, match="got an unexpected keyword argument 'frameskip'"):
@@ -880,20 +878,20 @@ def test_an_unknown_keyword_is_a_type_error_as_of_any_environment():
 
 
 @pytest.mark.parametrize("skill", ["navigate", "flee"])
-def test_a_skill_that_only_drives_cannot_do_without_its_base(skill: str):
+def test_base_movement_cannot_be_disabled_for_skills_that_only_drive(skill: str):
     with pytest.raises(UserError, match=f"base_movement: {skill} moves only the base"):
         EnvOptions.of(skill, base_movement=False)
     EnvOptions.of("pick", base_movement=False)
 
 
-def test_settings_may_be_numbers_of_numpy(one: Simulator):
+def test_settings_accept_numpy_numbers(one: Simulator):
     given = {"horizon": np.int64(5), "slack": np.float32(0.5), "force_total_n": np.float64(3)}
     changed = env_of("pick", one, settings=given).batch.settings
     assert (changed.horizon, changed.slack, changed.force_total_n) == (5, 0.5, 3.0)
     assert type(changed.horizon) is int and type(changed.slack) is float
 
 
-def test_what_is_no_simulator_or_snapshot_is_refused(one: Simulator):
+def test_an_invalid_simulator_or_snapshot_is_refused(one: Simulator):
     with pytest.raises(UserError, match="simulator: 'x' is not a sim"):
         SkillEnv("pick", simulator="x")  # type: ignore[arg-type]
     env = env_of("pick", one)
@@ -903,7 +901,7 @@ def test_what_is_no_simulator_or_snapshot_is_refused(one: Simulator):
 
 
 @pytest.mark.parametrize("kind", [SkillEnv, SkillVectorEnv])
-def test_a_closed_environment_says_so(kind: Any):
+def test_a_closed_environment_refuses_every_call(kind: Any):
     env = kind("open_drawer", starts=starts("open_drawer"))
     env.reset(seed=0)
     env.close()
@@ -914,7 +912,7 @@ def test_a_closed_environment_says_so(kind: Any):
 
 
 @pytest.mark.parametrize("over", [[False, True, False], [True, True, True]])
-def test_actions_of_homes_that_begin_anew_are_of_their_shape_too(
+def test_actions_are_validated_even_if_environments_are_being_reset(
     three: Simulator, over: list[bool]
 ):
     env = SkillVectorEnv("pick", simulator=three, starts=starts("pick"))
@@ -926,7 +924,7 @@ def test_actions_of_homes_that_begin_anew_are_of_their_shape_too(
     env.step(np.zeros((3, act.SIZE)))
 
 
-def test_actions_and_goals_that_cannot_be_are_refused(one: Simulator):
+def test_invalid_actions_reset_options_and_goals_are_refused(one: Simulator):
     env = env_of("pick", one)
     with pytest.raises(UserError, match="not reset"):
         env.step(np.zeros(act.SIZE))
@@ -969,7 +967,7 @@ def test_actions_and_goals_that_cannot_be_are_refused(one: Simulator):
         ),
     ],
 )
-def test_resets_of_many_homes_refuse_what_cannot_be(
+def test_a_vector_refuses_invalid_seeds_and_reset_masks(
     three: Simulator, given: dict[str, Any], message: str
 ):
     vector = SkillVectorEnv("pick", simulator=three, starts=starts("pick"))
@@ -989,7 +987,7 @@ def test_resets_of_many_homes_refuse_what_cannot_be(
         (1.5, None, "num_envs: 1.5 is not an integer"),
     ],
 )
-def test_homes_that_no_memory_holds_are_refused(
+def test_more_environments_than_fit_in_memory_are_refused(
     monkeypatch: pytest.MonkeyPatch, num_envs: Any, depth: int | None, message: str
 ):
     monkeypatch.setattr("tpsrl.runtime.machine.memory_bytes", lambda: 23.0 * 2**30)
@@ -1016,7 +1014,7 @@ def test_agents_without_a_plan_solve_no_skill(one: Simulator, skill: str, agent:
         assert not result.results["success"].holds
 
 
-def test_a_rollout_ends_when_a_policy_gives_up_on_a_skill_without_stop(one: Simulator):
+def test_an_episode_ends_if_a_policy_stops_a_skill_without_a_stop_action(one: Simulator):
     class Quit(agents.ZeroAgent):
         def act(self, world, depth=None):
             return np.ones(act.SIZE)
@@ -1025,7 +1023,7 @@ def test_a_rollout_ends_when_a_policy_gives_up_on_a_skill_without_stop(one: Simu
     assert result.ended_by == "skill_stop" and result.steps == 2
 
 
-def test_homes_have_the_slots_that_the_skills_own_objects_need():
+def test_homes_have_enough_slots_for_the_objects_of_the_skill():
     def slots(skill: str, **options: object) -> int:
         simulator = EnvOptions.of(skill, **options).simulator(1)
         assert isinstance(simulator, MujocoSimulator)
@@ -1034,11 +1032,11 @@ def test_homes_have_the_slots_that_the_skills_own_objects_need():
     few, many = CAPACITIES
     assert (slots("pick"), slots("pick", num_objects=12)) == (many, few)
     assert (slots("open_drawer"), slots("open_drawer", num_objects=30)) == (few, many)
-    assert slots("open_drawer", starts="exit_states.npz") == many  # which may have any number
+    assert slots("open_drawer", starts="exit_states.npz") == many  # with any number of objects
     assert slots("pointnav", num_objects=30) == few
 
 
-def test_a_training_has_at_most_12_objects_unless_asked_for_more():
+def test_a_training_has_at_most_12_objects_by_default():
     def objects(*words: str) -> int:
         return env_options(loading.training(config.parse(words))).num_objects
 
@@ -1046,7 +1044,7 @@ def test_a_training_has_at_most_12_objects_unless_asked_for_more():
     assert objects("skill=open_drawer") == 1 and objects("skill=open_drawer", "num_objects=5") == 5
 
 
-def test_a_rollout_shows_depth_to_the_policy_and_every_step_to_the_watcher(one: Simulator):
+def test_policies_receive_depth_and_the_callback_sees_every_step(one: Simulator):
     class Watch(agents.ZeroAgent):
         depth_size = (4, 4)
         seen: tuple[int, ...] = ()

@@ -38,7 +38,7 @@ def episodes() -> list[Episode]:
     return made
 
 
-# -- what a Tidy House episode is --------------------------------------------------------------
+# -- Tidy House episodes -----------------------------------------------------------------------
 
 
 def test_an_episode_has_30_objects_of_the_nine_kinds_and_5_targets(episodes: list[Episode]) -> None:
@@ -54,7 +54,7 @@ def test_21_validation_episodes_cover_the_21_validation_layouts(episodes: list[E
     assert {e.layout for e in episodes} == names
 
 
-def test_objects_and_goals_stand_on_the_receptacles_they_name(episodes: list[Episode]) -> None:
+def test_objects_and_goals_are_on_their_named_receptacles(episodes: list[Episode]) -> None:
     for episode in episodes:
         receptacles = placed_receptacles(*resolve(episode.layout))
         places = [(o.receptacle, o.pos, o.name) for o in episode.objects]
@@ -62,7 +62,7 @@ def test_objects_and_goals_stand_on_the_receptacles_they_name(episodes: list[Epi
             places.append((t.receptacle, t.goal, episode.objects[t.object].name))
         for receptacle, pos, name in places:
             bottom = np.array(pos) - (0, 0, object_kind(name).half[2])
-            # What reaches over an edge may slip a little before it is at rest.
+            # An object that extends over an edge may slip a little before it is at rest.
             fits = [
                 abs(bottom[2] - r.surface) < 0.03
                 and (np.abs(r.rotation.T @ (bottom - r.pos))[:2] < r.half[:2] + 0.03).all()
@@ -72,7 +72,7 @@ def test_objects_and_goals_stand_on_the_receptacles_they_name(episodes: list[Epi
             assert any(fits), (episode.id, receptacle, name)
 
 
-def test_centres_are_uniform_over_a_receptacle_so_objects_reach_over_its_edge(
+def test_object_centres_are_uniform_up_to_the_edges_of_a_receptacle(
     episodes: list[Episode],
 ) -> None:
     where = []
@@ -89,10 +89,10 @@ def test_centres_are_uniform_over_a_receptacle_so_objects_reach_over_its_edge(
     assert np.std(where, axis=0) == pytest.approx([1 / math.sqrt(3)] * 2, abs=0.12)
 
 
-def test_every_instance_of_a_receptacle_is_as_likely(episodes: list[Episode]) -> None:
+def test_every_instance_of_a_receptacle_is_equally_likely(episodes: list[Episode]) -> None:
     counts = collections.Counter(o.receptacle for e in episodes for o in e.objects)
     shares = {name: count / (30 * COUNT) for name, count in counts.items()}
-    assert shares["chair"] == pytest.approx(2 / 9, abs=0.05)  # there are two
+    assert shares["chair"] == pytest.approx(2 / 9, abs=0.05)  # two chairs per apartment
     others = [share for name, share in shares.items() if name != "chair"]
     assert len(others) == 7 and others == pytest.approx([1 / 9] * 7, abs=0.05)
 
@@ -102,7 +102,7 @@ def test_a_goal_may_be_on_the_receptacle_of_its_start(episodes: list[Episode]) -
     assert 0 < sum(same) < len(same) / 3
 
 
-def test_mixtures_of_shapes_are_not_cut_to_what_a_home_holds() -> None:
+def test_all_objects_of_an_episode_may_have_the_same_shape() -> None:
     boxes = dataclasses.replace(TIDY, clutter=["003_cracker_box"])
     (made,), _ = datasets.generate(Source(boxes, "val"), [0], processes=1)
     assert sum(o.name == "003_cracker_box" for o in made.objects) >= 25
@@ -127,7 +127,7 @@ def test_the_robot_starts_on_the_free_floor(episodes: list[Episode]) -> None:
         assert floor_map(episode.layout).clearance(x, y) >= BASE_RADIUS - 0.03
 
 
-def test_objects_stay_where_the_episode_says(episodes: list[Episode]) -> None:
+def test_objects_stay_at_the_positions_of_their_episode(episodes: list[Episode]) -> None:
     simulator = tpsrl.sim.make(slots=30)
     for episode in episodes[:7]:
         simulator.reset([0], [episode])
@@ -147,8 +147,8 @@ def test_training_homes_get_episodes_of_12_objects() -> None:
     assert families <= {"sc0", "sc1", "sc2"}
 
 
-def test_tidy_house_is_still_what_it_was_at_this_version(episodes: list[Episode]) -> None:
-    # What comes out may only change together with VERSION, on which cached episodes hang.
+def test_tidy_house_episodes_are_unchanged_since_this_version(episodes: list[Episode]) -> None:
+    # Generated episodes may change only together with VERSION, which identifies cached episodes.
     first = episodes[0]
     assert VERSION == 6
     assert [(o.name[:3], o.receptacle) for o in first.objects[:3]] == [
@@ -169,7 +169,7 @@ def test_tidy_house_is_still_what_it_was_at_this_version(episodes: list[Episode]
 # -- determinism -------------------------------------------------------------------------------
 
 
-def test_an_episode_does_not_depend_on_how_many_are_made(episodes: list[Episode]) -> None:
+def test_an_episode_depends_on_its_index_only(episodes: list[Episode]) -> None:
     made, _ = datasets.generate(Source(TIDY, "val"), [9, 4], processes=1)
     assert made == [episodes[9], episodes[4]]
 
@@ -201,7 +201,7 @@ def test_an_episode_is_drawn_again_until_it_settles() -> None:
     assert reasons["start: an object moved"] == reasons["goal: an object tilted"] == 1
 
 
-# -- what does not settle is refused -----------------------------------------------------------
+# -- drafts that do not settle are refused ---------------------------------------------------------
 
 
 def changed(episode: Episode, index: int, **fields: object) -> Episode:
@@ -210,7 +210,7 @@ def changed(episode: Episode, index: int, **fields: object) -> Episode:
     return dataclasses.replace(episode, objects=tuple(objects))
 
 
-def test_settling_refuses_what_falls_topples_or_overlaps(episodes: list[Episode]) -> None:
+def test_settling_refuses_objects_that_fall_topple_or_overlap(episodes: list[Episode]) -> None:
     simulator = tpsrl.sim.make(slots=30)
     good = episodes[0]
     assert isinstance(settle(simulator, good), Episode)
@@ -260,12 +260,12 @@ def test_the_gap_is_positive_exactly_for_polygons_that_are_apart() -> None:
     assert 50 < apart < 290
 
 
-def test_a_crowd_lets_in_what_stands_beside_or_above_but_not_within() -> None:
+def test_a_crowd_accepts_prisms_beside_and_above_but_not_overlapping() -> None:
     crowd = Crowd([Prism(square(0, 0), 0.0, 1.0)])
     assert not crowd.fits(Prism(square(0.9, 0), 0.5, 2.0), 0.01)
     assert crowd.fits(Prism(square(1.1, 0), 0.5, 2.0), 0.01)
     assert not crowd.fits(Prism(square(1.1, 0), 0.5, 2.0), 0.2)
-    assert crowd.fits(Prism(square(0.2, 0), 1.0, 2.0), 0.01)  # it stands on top
+    assert crowd.fits(Prism(square(0.2, 0), 1.0, 2.0), 0.01)  # stands on top
     crowd.add(Prism(square(0.2, 0), 1.0, 2.0))
     assert not crowd.fits(Prism(square(0.3, 0), 1.5, 1.8), 0.01)
 
@@ -286,7 +286,7 @@ def test_draws_on_a_receptacle_are_uniform_over_its_box_or_region() -> None:
 # -- files and the cache -----------------------------------------------------------------------
 
 
-def test_a_dataset_comes_back_as_it_was_written(episodes: list[Episode], tmp_path: Path) -> None:
+def test_a_dataset_is_loaded_as_it_was_saved(episodes: list[Episode], tmp_path: Path) -> None:
     path = tmp_path / "deep" / "set.jsonl.gz"
     save_episodes(path, episodes)
     assert load_episodes(path) == episodes
@@ -358,7 +358,7 @@ def of_object(field: str, value: object) -> Callable[[list[dict]], None]:
         (lambda lines: lines.clear(), "is not a tpsrl-episode/1 file"),
     ],
 )
-def test_a_damaged_dataset_is_refused_with_the_place(
+def test_a_damaged_dataset_is_refused_with_line_and_field(
     episodes: list[Episode],
     tmp_path: Path,
     damage: Callable[[list[dict]], None],
@@ -400,7 +400,7 @@ def test_broken_files_are_refused(episodes: list[Episode], tmp_path: Path) -> No
         (b"%s\n" + b"0\n" * 2**22, "line 2: must be a record, got 0"),
     ],
 )
-def test_a_file_that_unpacks_to_much_is_refused_at_its_first_bad_line(
+def test_a_file_that_unpacks_to_huge_text_is_refused_at_its_first_bad_line(
     text: bytes, message: str, tmp_path: Path
 ) -> None:
     header = json.dumps({"format": "tpsrl-episode/1", "num_episodes": 1}).encode()
@@ -430,7 +430,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-def test_the_cache_grows_and_is_not_made_twice(
+def test_the_cache_grows_and_no_episode_is_generated_twice(
     cache: Path, episodes: list[Episode], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[int] = []
@@ -447,7 +447,7 @@ def test_the_cache_grows_and_is_not_made_twice(
     assert len(list(cache.rglob("*.jsonl.gz"))) == 1
 
 
-def test_a_damaged_cache_is_made_anew_and_says_so(
+def test_a_damaged_cache_is_regenerated_with_a_warning(
     cache: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = datasets.load("tidy_house", "val", 1, num_objects=12)
@@ -463,12 +463,12 @@ def test_an_unwritable_cache_names_the_variable_that_moves_it(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("TPSRL_CACHE", str(tmp_path / "file"))
-    monkeypatch.setattr(datasets, "generate", None)  # nothing is made before
+    monkeypatch.setattr(datasets, "generate", None)  # nothing is generated before the error
     with pytest.raises(UserError, match=r"^TPSRL_CACHE: cannot write into .*; set TPSRL_CACHE to"):
         datasets.load("tidy_house", "val", 1, num_objects=12)
 
 
-def test_without_a_home_that_can_be_written_the_cache_is_among_the_temporary_files(
+def test_without_a_writable_home_folder_the_cache_is_a_temporary_folder(
     episodes: list[Episode],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -489,7 +489,7 @@ def test_without_a_home_that_can_be_written_the_cache_is_among_the_temporary_fil
     assert f"episodes are cached in {place}, since" in capsys.readouterr().err
 
 
-def test_the_cache_may_be_in_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_path_may_start_with_a_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/homes/me")
     for value in ("~/.cache/tpsrl", ""):
         monkeypatch.setenv("TPSRL_CACHE", value)

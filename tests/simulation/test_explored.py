@@ -1,4 +1,4 @@
-"""Paths by maps of what the robot has seen itself."""
+"""Paths on maps built from the robot's own observations."""
 
 import dataclasses
 import itertools
@@ -33,7 +33,7 @@ def one() -> MujocoSimulator:
 
 
 def looked(simulator: MujocoSimulator, steps: int, action: np.ndarray = TURN) -> ExploredMaps:
-    """The map after so many steps."""
+    """Returns the map after `steps` steps of an action."""
     maps = ExploredMaps(1)
     maps.begin([0], simulator.state([0]).base)
     for _ in range(steps):
@@ -44,14 +44,14 @@ def looked(simulator: MujocoSimulator, steps: int, action: np.ndarray = TURN) ->
 
 
 def seen_points(maps: ExploredMaps) -> np.ndarray:
-    """The centres (k, 2) of the cells in which an obstacle was seen."""
+    """Returns the centres (k, 2) of the cells in which an obstacle was seen."""
     arrays = maps.to_arrays(0)
     iy, ix = np.nonzero(np.unpackbits(arrays["seen"]).reshape(SIDE, SIDE))
     return np.stack([ix + 0.5, iy + 0.5], axis=1) * CELL_M + arrays["origin"]
 
 
 @pytest.mark.parametrize("start", range(3))
-def test_obstacles_are_seen_where_they_stand(one: MujocoSimulator, start: int) -> None:
+def test_obstacles_are_mapped_where_they_stand(one: MujocoSimulator, start: int) -> None:
     source = StartSource("navigate", split="val", num_objects=12, num_episodes=4)
     begun = source[start].episode
     one.reset([0], [begun])
@@ -60,11 +60,13 @@ def test_obstacles_are_seen_where_they_stand(one: MujocoSimulator, start: int) -
     index = np.floor((points - floor.origin) / FLOOR_CELL_M).astype(int)
     away = floor.distance[index[:, 1], index[:, 0]]
     assert len(points) > 100
-    # Half a cell's diagonal; loose objects may hang over the edges of furniture.
+    # The tolerance is half a cell's diagonal. Loose objects may hang over the edges of furniture.
     assert np.mean(away < 0.75 * CELL_M) > 0.99
 
 
-def test_neither_the_robot_nor_what_it_holds_is_an_obstacle(one: MujocoSimulator) -> None:
+def test_neither_the_robot_nor_its_held_object_is_mapped_as_an_obstacle(
+    one: MujocoSimulator,
+) -> None:
     x, y = roomiest(LAYOUT_A)
     home = episode(LAYOUT_A, (x, y, 0.0), on_floor("003_cracker_box", x + 0.6, y))
     one.reset([0], [dataclasses.replace(home, held=0)])
@@ -79,8 +81,8 @@ def test_neither_the_robot_nor_what_it_holds_is_an_obstacle(one: MujocoSimulator
     assert away.min() > 1.0
 
 
-def test_paths_cost_what_dijkstra_finds() -> None:
-    """On random maps, against scipy on the whole graph."""
+def test_path_costs_agree_with_dijkstra() -> None:
+    """Compares path costs on random maps with scipy's Dijkstra on the whole graph."""
     rng = np.random.default_rng(3)
     for _ in range(3):
         maps = ExploredMaps(1)
@@ -104,7 +106,10 @@ def test_paths_cost_what_dijkstra_finds() -> None:
 
 
 def dijkstra(costs: np.ndarray, start: np.ndarray, goal: np.ndarray, reach: float) -> float:
-    """The least cost of entering cells from a start (x, y) to within `reach` cells of a goal."""
+    """Returns the least cost of cells entered from a start (x, y) to within `reach` of a goal.
+
+    `reach` is in cells.
+    """
     index = np.arange(SIDE * SIDE).reshape(SIDE, SIDE)
     rows, columns, weights = [], [], []
     for dy, dx in ((0, 1), (1, 0), (1, 1), (1, -1), (0, -1), (-1, 0), (-1, -1), (-1, 1)):
@@ -124,7 +129,7 @@ def dijkstra(costs: np.ndarray, start: np.ndarray, goal: np.ndarray, reach: floa
 
 @pytest.mark.parametrize("start", range(3))
 def test_paths_lead_to_the_goal(start: int) -> None:
-    """A robot that drives after the next corner arrives, without knowing the apartment."""
+    """A robot that drives towards the next corner arrives without knowledge of the apartment."""
     env = SkillEnv("navigate", split="val", sensors=NAMES, depth=64, num_objects=12, num_episodes=4)
     shown, _ = env.reset(options={"start": start})
     layout = PolicyInputs.of("navigate", NAMES, 64).layout()
@@ -143,7 +148,7 @@ def test_paths_lead_to_the_goal(start: int) -> None:
     env.close()
 
 
-def test_a_snapshot_holds_map_and_path() -> None:
+def test_a_snapshot_contains_map_and_path() -> None:
     options: dict[str, Any] = {"sensors": "mapping", "depth": 32, "num_episodes": 1}
     env = SkillEnv("navigate", split="val", num_objects=12, **options)
     shown, _ = env.reset(options={"start": 0})
@@ -162,7 +167,7 @@ def test_a_snapshot_holds_map_and_path() -> None:
     env.close()
 
 
-def test_a_goal_beyond_the_map_lies_straight_ahead() -> None:
+def test_the_path_to_a_goal_beyond_the_map_is_straight() -> None:
     maps = ExploredMaps(1)
     base = np.array([[1.0, 2.0, math.pi / 2]])
     maps.begin([0], base)
@@ -182,7 +187,7 @@ def test_a_damaged_map_is_refused() -> None:
             maps.restore(0, {**good, name: values})
 
 
-def test_a_path_ends_at_a_goal_without_reach() -> None:
+def test_a_path_with_zero_reach_ends_at_the_goal() -> None:
     maps = ExploredMaps(1)
     base = np.zeros((1, 3))
     maps.begin([0], base)

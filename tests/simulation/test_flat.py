@@ -65,7 +65,7 @@ def room(*kinds: str, shape=SIDES):
 
 
 @pytest.mark.parametrize("shape", [(64, 64), (33, 57), (128, 128)])
-def test_depth_of_the_one_cast_is_that_of_depth_alone_bit_for_bit(shape):
+def test_depth_beside_other_pictures_equals_depth_alone_bit_for_bit(shape):
     model, data = furnished()
     caster, alone = Caster(model.geom_type), np.empty(shape, np.float32)
     for pose in random_cameras(40, seed=3):
@@ -79,7 +79,7 @@ def test_depth_of_the_one_cast_is_that_of_depth_alone_bit_for_bit(shape):
             assert np.allclose(depth, alone, rtol=0.0, atol=2e-7)
 
 
-def test_colour_is_that_of_the_shaded_renderers_geom_lit_by_its_normal():
+def test_colour_is_the_geoms_colour_lit_by_its_normal():
     model, data = furnished()
     tan_half, worst = 1.0, []
     for position, orientation in random_cameras(12, seed=5):
@@ -120,7 +120,7 @@ def test_a_face_of_a_box_has_one_colour_and_its_faces_differ():
     assert len(set(colours)) == 6 and min(np.diff(np.sort(colours))) > 2
 
 
-def test_where_nothing_is_seen_it_is_black_and_of_class_nothing():
+def test_pixels_without_a_geom_are_black_and_of_class_nothing():
     model, data = furnished()
     up = np.array([[1.0, 0, 0], [0, -1.0, 0], [0, 0, -1.0]])
     shown = taken(
@@ -132,7 +132,7 @@ def test_where_nothing_is_seen_it_is_black_and_of_class_nothing():
 
 
 @pytest.mark.parametrize("camera", ["head", "hand"])
-def test_semantic_is_the_class_of_the_geom_that_mujocos_ray_meets(simulator, camera):
+def test_semantic_pictures_agree_with_mujocos_rays(simulator, camera):
     home, model = simulator.homes[0], simulator.home.model
     classes, same = geom_classes(simulator.home), []
     pose = simulator._head_camera(home) if camera == "head" else simulator._hand_camera(home)
@@ -154,7 +154,7 @@ def test_semantic_is_the_class_of_the_geom_that_mujocos_ray_meets(simulator, cam
     assert model.ngeom == len(classes)
 
 
-def test_geoms_have_the_classes_of_what_they_belong_to(simulator):
+def test_geoms_have_the_class_of_their_body(simulator):
     home, classes = simulator.home, geom_classes(simulator.home)
     model = home.model
     for name, expected in (("floor", "floor"), ("cup", "robot"), ("slot_0/box", "object")):
@@ -191,7 +191,7 @@ def test_an_instance_picture_shows_where_each_object_is():
     assert np.array_equal(mine, shown["head_semantic"][0] == CLASSES.index("object"))
 
 
-def test_pictures_of_several_homes_and_sizes_are_what_each_would_be_alone():
+def test_pictures_do_not_depend_on_other_homes_and_sizes():
     simulator = tpsrl.sim.make(num_envs=2, slots=12)
     simulator.reset([0, 1], [box_in_front(), box_in_front(LAYOUT_A, 0.5)])
     repeat(simulator, IDLE, 2, env=1)
@@ -203,7 +203,7 @@ def test_pictures_of_several_homes_and_sizes_are_what_each_would_be_alone():
     assert np.array_equal(both["head_depth"], simulator.depth([1, 0], *sizes["head_depth"]))
 
 
-def test_the_hand_camera_is_habitat_labs_of_the_arm(simulator):
+def test_the_hand_camera_has_the_pose_of_habitat_labs_arm_camera(simulator):
     """`look_at(offset, target, y) @ rotation_y(-90) @ rotation_z(90)` in the gripper's frame."""
     eye, target, up = np.array([0, 0, 0.1]), np.array([0.1, 0, 0]), np.array([0, 1.0, 0])
     back = (eye - target) / np.linalg.norm(eye - target)

@@ -1,4 +1,4 @@
-"""Frontiers of what a robot has seen, and what it has caught sight of."""
+"""Frontiers of the explored map, and sightings of the goal category."""
 
 import collections
 import dataclasses
@@ -36,7 +36,7 @@ def one() -> MujocoSimulator:
 
 
 def with_maps(looked: np.ndarray, seen: np.ndarray | None = None) -> FrontierMaps:
-    """Maps of one environment in which these cells (SIDE, SIDE) bool were seen; obstacles."""
+    """Returns maps of one environment with `looked` and `seen` (obstacle) cells (SIDE, SIDE)."""
     maps = FrontierMaps(1)
     maps.begin([0], np.zeros((1, 3)))
     seen = np.zeros((SIDE, SIDE), bool) if seen is None else seen
@@ -46,14 +46,14 @@ def with_maps(looked: np.ndarray, seen: np.ndarray | None = None) -> FrontierMap
 
 
 def rectangle(rows: tuple[int, int], columns: tuple[int, int]) -> np.ndarray:
-    """Cells (SIDE, SIDE) bool from the middle of the map on."""
+    """Returns a rectangle of cells (SIDE, SIDE) bool; rows and columns count from the middle."""
     cells = np.zeros((SIDE, SIDE), bool)
     cells[MIDDLE + rows[0] : MIDDLE + rows[1], MIDDLE + columns[0] : MIDDLE + columns[1]] = True
     return cells
 
 
 def slowly_nearest(maps: FrontierMaps) -> list[tuple[int, int]]:
-    """The frontiers (column, row) that are the fewest moves from the middle, and no specks."""
+    """Returns the frontiers (column, row) with the fewest moves from the middle, without specks."""
     level, looked = maps.explored.level[0], maps._looked[0]
     beside = ((0, 1), (1, 0), (0, -1), (-1, 0))
     around = [(dy, dx) for dy in (-1, 0, 1) for dx in (-1, 0, 1)]
@@ -79,7 +79,7 @@ def slowly_nearest(maps: FrontierMaps) -> list[tuple[int, int]]:
     return found
 
 
-def test_the_nearest_frontier_is_that_of_a_slow_search() -> None:
+def test_the_nearest_frontier_agrees_with_a_slow_search() -> None:
     rng = np.random.default_rng(2)
     ways = 0
     for _ in range(12):
@@ -94,22 +94,22 @@ def test_the_nearest_frontier_is_that_of_a_slow_search() -> None:
     assert ways > 6
 
 
-def test_the_way_leads_to_the_frontier() -> None:
-    # All is seen but for what lies beyond 3 m ahead.
+def test_the_path_leads_to_the_frontier() -> None:
+    # Everything has been seen except for the area more than 3 m ahead.
     maps = with_maps(rectangle((-MIDDLE, MIDDLE), (-MIDDLE, 30)))
     maps._choose(0, 1e-6, 1e-6)
     length, forward, left = maps.ahead([0], np.zeros((1, 3)), np.zeros(1))[0]
     assert (length, forward) == pytest.approx((2.95, 2.95), abs=0.1) and abs(left) < 0.6
 
 
-def test_when_all_is_seen_the_search_begins_anew() -> None:
+def test_the_search_restarts_once_everything_has_been_seen() -> None:
     maps = with_maps(np.ones((SIDE, SIDE), bool))
     maps._choose(0, 0.0, 0.0)
     assert not maps._looked.any()
     assert maps.ahead([0], np.zeros((1, 3)), np.zeros(1)).tolist() == [[0.0, 0.0, 0.0]]
 
 
-def test_a_frontier_that_is_not_seen_behind_is_given_up() -> None:
+def test_a_frontier_that_stays_unseen_is_abandoned() -> None:
     maps = with_maps(rectangle((-5, 5), (-5, 5)))
     chosen = []
     for _ in range(3 * frontiers._PATIENCE):
@@ -119,7 +119,7 @@ def test_a_frontier_that_is_not_seen_behind_is_given_up() -> None:
     assert max(collections.Counter(chosen).values()) == frontiers._PATIENCE + 1
 
 
-def test_what_the_camera_shows_of_floor_and_furniture_counts_as_seen(one: MujocoSimulator) -> None:
+def test_visible_floor_and_furniture_count_as_seen(one: MujocoSimulator) -> None:
     x, y = roomiest(LAYOUT_A)
     one.reset([0], [episode(LAYOUT_A, (x, y, 0.0))])
     maps = FrontierMaps(1)
@@ -137,15 +137,15 @@ def test_what_the_camera_shows_of_floor_and_furniture_counts_as_seen(one: Mujoco
     at = np.floor((points - floor.origin) / FLOOR_CELL_M).astype(int)
     inside = (at >= 0).all(axis=1) & (at < np.array(floor.distance.shape)[::-1]).all(axis=1)
     clear = floor.distance[at[inside, 1], at[inside, 0]]
-    # Free floor, or the surfaces of what stands on it; hardly anything within or behind walls.
+    # Seen cells are free floor or surfaces on it; hardly any are within or behind walls.
     assert np.mean(clear > -0.4) > 0.97
-    # All that is free and near has been seen after a turn on the spot.
+    # After a turn on the spot, all near free floor has been seen.
     near = [(dx, dy) for dx in np.linspace(-1, 1, 9) for dy in np.linspace(-1, 1, 9)]
     cells = np.floor((np.add(near, (x, y)) - maps.explored.origin[0]) / CELL_M).astype(int)
     assert np.mean(maps._looked[0, cells[:, 1], cells[:, 0]]) > 0.9
 
 
-def test_a_thing_is_seen_when_it_comes_into_the_picture_and_remembered() -> None:
+def test_an_object_is_sighted_once_in_view_and_then_remembered() -> None:
     (fridge,) = instances(LAYOUT_A, "fridge")
     at = fridge.viewpoints[0]
     towards = math.atan2(fridge.centre[1] - at[1], fridge.centre[0] - at[0])
@@ -164,7 +164,7 @@ def test_a_thing_is_seen_when_it_comes_into_the_picture_and_remembered() -> None
     assert found.away([1], averted)[0, 0] == 0.0
 
 
-def test_nothing_is_seen_from_beyond_the_detectors_range() -> None:
+def test_nothing_is_sighted_beyond_the_range_of_the_detector() -> None:
     (sofa,) = instances(LAYOUT_A, "sofa")
     for away, expected in ((SIGHT_M - 1.0, True), (SIGHT_M + 2.5, False)):
         x, y, _ = sofa.centre
@@ -174,7 +174,7 @@ def test_nothing_is_seen_from_beyond_the_detectors_range() -> None:
         assert Sightings.sees(alone, base) == expected
 
 
-def test_a_snapshot_holds_frontiers_and_sightings() -> None:
+def test_a_snapshot_contains_frontiers_and_sightings() -> None:
     names = (sensors.FRONTIER, sensors.SIGHTING, "gps")
     options: dict[str, Any] = {"sensors": names, "depth": 32, "split": "val"}
     env = SkillEnv("objectnav", simulator=MujocoSimulator(1, slots=12), **options)
@@ -195,7 +195,7 @@ def test_a_snapshot_holds_frontiers_and_sightings() -> None:
     env.close()
 
 
-def test_mapping_shows_the_frontier_and_no_privileged_sighting() -> None:
+def test_mapping_sensors_include_the_frontier_but_no_privileged_sighting() -> None:
     inputs = PolicyInputs.of("objectnav", "mapping", 64)
     assert inputs.sensors[-1] == sensors.FRONTIER and inputs.privileged == ()
     assert PolicyInputs.of("objectnav", (sensors.SIGHTING,)).privileged == (sensors.SIGHTING,)
@@ -219,7 +219,7 @@ def test_damaged_maps_and_sightings_are_refused() -> None:
         found.restore(0, broken, LAYOUT_A, "chair")
 
 
-def test_the_explorer_stops_only_with_the_thing_in_sight_and_near(one: MujocoSimulator) -> None:
+def test_the_explorer_stops_only_near_a_visible_goal_object(one: MujocoSimulator) -> None:
     start = objectnav_start(0)
     (thing, *_) = instances(start.episode.layout, start.episode.category)
     one.reset([0], [start.episode])

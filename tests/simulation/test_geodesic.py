@@ -32,7 +32,7 @@ LAYOUT = "replica_cad/v3_sc3_staging_00"
 
 
 def blocks() -> np.ndarray:
-    """A walled room of 60 x 80 cells with a bar, a post and a nook in it."""
+    """Returns a walled room of 60 x 80 cells with a bar, a post and a nook."""
     free = np.zeros((60, 80), dtype=bool)
     free[1:-1, 1:-1] = True
     free[1:40, 30:34] = False  # a bar to go around
@@ -43,9 +43,9 @@ def blocks() -> np.ndarray:
 
 
 def clear_line(free: np.ndarray, a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether a line between points, in cells, keeps to free cells: points along it are looked up.
+    """Returns whether a line between points, in cells, stays in free cells.
 
-    Corners of blocked cells may be touched.
+    Points along the line are sampled. Corners of blocked cells may be touched.
     """
     count = int(np.linalg.norm(b - a) / 0.02) + 2
     points = a + np.linspace(0.0, 1.0, count)[:, None] * (b - a)
@@ -55,9 +55,9 @@ def clear_line(free: np.ndarray, a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def corners(free: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Corners (k, 2) of what is blocked, in cells, and the centres (k, 2) of the cells across.
+    """Returns corners (k, 2) of blocked areas and the centres (k, 2) of the opposite cells.
 
-    A corner is where one cell of four is blocked.
+    Units are cells. A corner is a point where exactly one of four cells is blocked.
     """
     points, centres = [], []
     for iy, ix in itertools.product(range(1, free.shape[0]), range(1, free.shape[1])):
@@ -69,9 +69,10 @@ def corners(free: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def visibility_distances(free: np.ndarray, points: np.ndarray, bends: np.ndarray) -> np.ndarray:
-    """Shortest paths (n, n), in cells, between points (n, 2) that bend at some of `bends` (k, 2).
+    """Returns lengths (n, n), in cells, of shortest paths between points (n, 2).
 
-    Dijkstra's algorithm over what sees what.
+    The paths bend only at `bends` (k, 2). The search is Dijkstra's algorithm on the visibility
+    graph.
     """
     nodes = np.concatenate([points, bends])
     length = np.full((len(nodes), len(nodes)), np.inf)
@@ -95,7 +96,7 @@ def visibility_distances(free: np.ndarray, points: np.ndarray, bends: np.ndarray
 
 
 def some_points(layout: str, count: int) -> np.ndarray:
-    """Points (n, 2) of the main floor, not at the centres of cells."""
+    """Returns points (n, 2) of the main floor that are not at the centres of cells."""
     rng = np.random.default_rng(5)
     poses = np.array([random_base_pose(layout, rng)[:2] for _ in range(count)])
     return poses + rng.uniform(-0.4, 0.4, poses.shape) * CELL_M
@@ -112,7 +113,7 @@ def apartment() -> tuple[np.ndarray, np.ndarray]:
     return points, all_distances(LAYOUT, points)
 
 
-def test_distances_are_those_of_a_visibility_graph() -> None:
+def test_distances_agree_with_a_visibility_graph() -> None:
     free = blocks()
     cells = np.argwhere(free)[:, ::-1]
     rng = np.random.default_rng(0)
@@ -123,14 +124,14 @@ def test_distances_are_those_of_a_visibility_graph() -> None:
     exact = visibility_distances(free, points, sharp)
     at_cells = visibility_distances(free, points, centres)
     assert (exact - np.linalg.norm(points[:, None] - points, axis=-1) > 1e-3).sum() > 100
-    # No path is shorter than one that cuts corners sharp, and the field bends its paths at cells
-    # at least as well as one that goes by the cells across from the corners.
+    # No path is shorter than one that cuts corners sharply. The field bends its paths at cells
+    # at least as well as a path through the cells opposite the corners.
     assert (ours - exact).min() > -1e-3
     assert (ours - at_cells).max() < 0.1
     assert (ours - exact).max() * CELL_M < 0.07  # after three bends
 
 
-def test_distance_in_sight_is_the_straight_line() -> None:
+def test_distance_to_a_visible_goal_is_the_straight_line() -> None:
     floor = FreeFloor.of_cells(np.ones((120, 120), dtype=bool))
     goal = np.array([1.013, 1.487])
     points = np.random.default_rng(1).uniform(0.02, 2.98, (500, 2))
@@ -143,7 +144,7 @@ def test_distance_in_an_apartment_is_symmetric(apartment: tuple) -> None:
     assert np.abs(distances - distances.T).max() < 0.02
 
 
-def test_distance_in_an_apartment_is_never_under_the_straight_line(apartment: tuple) -> None:
+def test_distance_in_an_apartment_is_never_below_the_straight_line(apartment: tuple) -> None:
     points, distances = apartment
     straight = np.linalg.norm(points[:, None] - points, axis=-1)
     assert (distances - straight).min() > -1e-4
@@ -151,7 +152,7 @@ def test_distance_in_an_apartment_is_never_under_the_straight_line(apartment: tu
     assert (distances > 1.3 * straight + 0.1).any()  # there is furniture to go around
 
 
-def test_distance_in_an_apartment_has_no_shorter_way_round(apartment: tuple) -> None:
+def test_distances_in_an_apartment_satisfy_the_triangle_inequality(apartment: tuple) -> None:
     _, d = apartment
     excess = d[:, None, :] - (d[:, :, None] + d[None, :, :])  # from i to j by way of k
     assert excess.max() < 0.01
@@ -165,7 +166,7 @@ def test_distance_changes_no_faster_than_the_robot_moves() -> None:
     assert (change <= np.linalg.norm(points - moved, axis=1) + 0.005).all()
 
 
-def test_path_is_as_long_as_the_distance_and_keeps_to_the_free_floor() -> None:
+def test_a_path_has_the_length_of_the_distance_and_stays_on_free_floor() -> None:
     floor = floor_map(LAYOUT)
     points = some_points(LAYOUT, 12)
     for goal in points[:4]:
@@ -180,7 +181,7 @@ def test_path_is_as_long_as_the_distance_and_keeps_to_the_free_floor() -> None:
                     assert floor.clearance(*(a + t * (b - a))) > 0.3 - 1.5 * CELL_M
 
 
-def test_a_goal_off_the_floor_is_the_nearest_free_point() -> None:
+def test_a_goal_off_the_floor_is_moved_to_the_nearest_free_point() -> None:
     free = np.ones((80, 80), dtype=bool)
     free[30:50, 30:50] = False
     floor = FreeFloor.of_cells(free)
@@ -190,14 +191,14 @@ def test_a_goal_off_the_floor_is_the_nearest_free_point() -> None:
     assert field.distance(9.5 * CELL_M, 40.5 * CELL_M) == pytest.approx(20 * CELL_M, abs=1e-5)
 
 
-def test_a_point_off_the_floor_counts_as_the_nearest_free_point_with_the_gap_added() -> None:
+def test_a_point_off_the_floor_adds_its_gap_to_the_nearest_free_point() -> None:
     free = np.ones((80, 80), dtype=bool)
     free[30:50, 30:50] = False
     field = distance_field(FreeFloor.of_cells(free), (9.5 * CELL_M, 40.5 * CELL_M))
     assert field.distance(32.5 * CELL_M, 40.5 * CELL_M) == pytest.approx(23 * CELL_M, abs=1e-5)
 
 
-def test_what_cannot_be_reached_is_at_distance_inf() -> None:
+def test_unreachable_points_are_at_infinite_distance() -> None:
     field = distance_field(free_floor(LAYOUT), some_points(LAYOUT, 1)[0])
     assert math.isinf(field.distance(100.0, 0.0))
     assert math.isinf(field.distance(math.nan, 0.0))
@@ -209,7 +210,7 @@ def test_what_cannot_be_reached_is_at_distance_inf() -> None:
     assert math.isfinite(field.distance(10.5 * CELL_M, 5.5 * CELL_M))
 
 
-def test_a_pocket_of_an_apartment_counts_as_the_main_floor_beside_it() -> None:
+def test_a_pocket_of_free_floor_has_the_distance_of_the_main_floor_beside_it() -> None:
     layouts = [f"replica_cad/v3_sc3_staging_{number:02d}" for number in range(21)]
     pockets = {
         layout: (floor_map(layout).distance >= BASE_RADIUS) & ~main_floor(layout)
@@ -236,7 +237,7 @@ def test_a_goal_far_from_all_free_floor_is_refused() -> None:
     assert FreeFloor.of_cells(free).snap(5 * CELL_M + SNAP_M - 0.05, 0.1) is not None
 
 
-def test_with_a_radius_the_way_ends_at_its_edge() -> None:
+def test_a_path_to_a_goal_with_a_radius_ends_at_the_edge_of_the_circle() -> None:
     floor = FreeFloor.of_cells(np.ones((160, 160), dtype=bool))
     field = distance_field(floor, (2.0, 2.0), radius_m=1.0)
     points = np.random.default_rng(3).uniform(0.1, 3.9, (300, 2))
@@ -245,7 +246,7 @@ def test_with_a_radius_the_way_ends_at_its_edge() -> None:
     assert np.abs(field.distances(points) - expected).max() < 1.5 * CELL_M
 
 
-def test_an_open_door_is_driven_around() -> None:
+def test_floor_blocked_by_an_open_door_is_not_free() -> None:
     wide = tuple(1.5 if joint == "fridge_push_point" else 0.0 for joint in JOINTS)
     closed, opened = main_floor(LAYOUT, CLOSED), main_floor(LAYOUT, wide)
     shut = np.argwhere(closed & ~opened)
@@ -257,7 +258,7 @@ def test_an_open_door_is_driven_around() -> None:
     assert free_floor(LAYOUT, wide).snap(*at) != pytest.approx(at)
 
 
-def test_homes_asked_together_answer_like_homes_asked_alone() -> None:
+def test_batched_distances_equal_those_of_single_homes() -> None:
     layouts = [LAYOUT, "replica_cad/v3_sc3_staging_05", "replica_cad/v3_sc1_staging_12"]
     fields = DistanceFields(3)
     alone = []
@@ -270,7 +271,7 @@ def test_homes_asked_together_answer_like_homes_asked_alone() -> None:
     assert fields.distances(homes, points) == pytest.approx(expected)
 
 
-def test_the_way_ahead_is_the_next_corner_of_the_path_in_the_frame_of_the_base() -> None:
+def test_ahead_gives_the_next_corner_of_the_path_in_the_frame_of_the_base() -> None:
     fields, field = DistanceFields(2), distance_field(free_floor(LAYOUT), some_points(LAYOUT, 1)[0])
     fields.set(1, field)
     bases = np.column_stack([some_points(LAYOUT, 40)[1:], np.linspace(-3, 3, 39)])
@@ -287,7 +288,7 @@ def test_the_way_ahead_is_the_next_corner_of_the_path_in_the_frame_of_the_base()
     assert not fields.ahead(np.ones(2, int), nowhere).any()
 
 
-def test_homes_of_unlike_maps_are_refused() -> None:
+def test_homes_with_maps_of_different_shapes_are_refused() -> None:
     fields = DistanceFields(2)
     fields.set(0, distance_field(FreeFloor.of_cells(np.ones((9, 9), dtype=bool)), (0.1, 0.1)))
     with pytest.raises(UserError, match="same layout set"):
@@ -298,17 +299,17 @@ def test_homes_of_unlike_maps_are_refused() -> None:
 # -- the floor from which the arm can get at a point -------------------------------------------
 
 
-PLACES = ((0.8, 0.0), (1.0, 0.85))  # before the opening, and behind the door; out and aside, m
+PLACES = ((0.8, 0.0), (1.0, 0.85))  # in front, behind the door; (out, aside), m
 
 
 def fridge_shelf() -> tuple[float, float, float]:
-    """A point in the middle of the fridge of `LAYOUT`."""
+    """Returns a point in the middle of the fridge of `LAYOUT`."""
     shelf = next(r for r in placed_receptacles(*resolve(LAYOUT)) if r.name == "fridge")
     x, y, z = (float(value) for value in shelf.pos)
     return x, y, z + 0.1
 
 
-def test_the_way_to_a_shelf_leads_around_the_open_door_of_the_fridge() -> None:
+def test_the_path_to_a_shelf_leads_around_the_open_door_of_the_fridge() -> None:
     point = fridge_shelf()
     wide = (1.57, *CLOSED[1:])
     grip = handle(LAYOUT, JOINTS[0])
@@ -321,17 +322,17 @@ def test_the_way_to_a_shelf_leads_around_the_open_door_of_the_fridge() -> None:
     assert field.distance(*before) < 0.1
     assert field.distance(*behind) > 0.8
     assert np.isfinite(distance_field(free_floor(LAYOUT, wide), point).distance(*behind))
-    # Far away nothing is known, which is why it takes so little time.
+    # The field is computed for the surroundings only, to save time; it is infinite far away.
     assert field.distance(point[0] + 2 * SURROUNDINGS_M, point[1]) == np.inf
 
 
 def field_start(point: tuple[float, float, float]) -> tuple[float, float]:
-    """Free floor nearest to a point, for a base to start from."""
+    """Returns the free floor nearest to a point, as a start for the base."""
     return free_floor(LAYOUT, (1.57, *CLOSED[1:])).snap(point[0], point[1]) or point[:2]
 
 
 @pytest.mark.parametrize("name", ["sink", "drawer_left_top", "counter_left", "chair", "table_1"])
-def test_the_way_keeps_away_from_furniture_and_ends_in_reach_of_what_lies_there(name: str) -> None:
+def test_an_approach_keeps_clear_of_furniture_and_ends_within_reach_of_the_point(name: str) -> None:
     joints = (CLOSED[0], *(0.45 for _ in CLOSED[1:]))
     receptacle = next(r for r in moved_receptacles(LAYOUT, joints) if r.name.startswith(name))
     x, y, z = (float(value) for value in receptacle.pos)
@@ -351,7 +352,7 @@ def test_the_way_keeps_away_from_furniture_and_ends_in_reach_of_what_lies_there(
     assert ways > 0.8 * len(ahead[room > 0.15][::97]) > 0
 
 
-def test_a_way_through_other_rooms_is_found_where_the_surroundings_have_none() -> None:
+def test_an_approach_through_other_rooms_is_found_if_the_surroundings_have_none() -> None:
     layout, joints = "replica_cad/v3_sc2_staging_19", (1.5, 0.49, 0.49, 0.49, 0.49)
     start, chair = (-0.21, -3.37), (0.81, -4.67, 0.54)
     field = approach(layout, chair, joints, start)
@@ -363,7 +364,7 @@ def test_a_way_through_other_rooms_is_found_where_the_surroundings_have_none() -
     assert other.apex.shape == field.apex.shape and other.origin == field.origin
 
 
-def test_a_level_line_into_a_shelf_leaves_room_for_the_forearm() -> None:
+def test_an_approach_to_a_shelf_leaves_room_for_the_forearm() -> None:
     point, wide = fridge_shelf(), (1.57, *CLOSED[1:])
     field = approach(LAYOUT, point, wide, field_start(point))
     obstacles = layout_obstacles(LAYOUT, wide)
@@ -378,7 +379,7 @@ def test_a_level_line_into_a_shelf_leaves_room_for_the_forearm() -> None:
     assert (lines[0] & ~there).any()  # a line without width may graze the door
 
 
-def test_all_surroundings_have_one_shape_also_at_the_edge_of_the_map() -> None:
+def test_approach_fields_have_one_shape_even_at_the_edge_of_the_map() -> None:
     floor = floor_map(LAYOUT)
     end = np.array(floor.origin) + np.array(floor.distance.shape[::-1]) * CELL_M
     middle = tuple(map(float, (floor.origin + end) / 2))
@@ -390,10 +391,10 @@ def test_all_surroundings_have_one_shape_also_at_the_edge_of_the_map() -> None:
     assert not np.isfinite(approach(LAYOUT, (*floor.origin, 0.5), CLOSED, middle).apex).any()
 
 
-def test_a_place_is_one_to_reach_from_where_no_box_is_between_shoulder_and_point() -> None:
+def test_a_place_sees_a_point_if_no_box_is_between_shoulder_and_point() -> None:
     point, places = np.array([0.0, 0.0, 0.5]), np.array([[0.8, 0.0], [-0.8, 0.0], [0.0, 0.8]])
     assert np.hypot(*places.T).max() < REACH_M[0]
-    # A board on edge at x = 0.3, turned by 45 degrees it is one at x = y.
+    # An upright board at x = 0.3; turned by 45 degrees, it is at x = y.
     board, turn = np.array([[0.3, 0.0, 0.5]]), math.sqrt(0.5)
     half, plain = np.array([[0.02, 0.3, 0.5]]), np.eye(3)[None]
     aslant = np.array([[[turn, -turn, 0.0], [turn, turn, 0.0], [0.0, 0.0, 1.0]]])
@@ -401,5 +402,5 @@ def test_a_place_is_one_to_reach_from_where_no_box_is_between_shoulder_and_point
     assert sees(places, point, board, aslant, half).tolist() == [False, True, True]
     low = half * (1.0, 1.0, 0.1)  # its top is at 0.55, the line passes 0.16 higher
     assert sees(places, point, board, plain, low).all()
-    # What the point lies on is none.
+    # The surface on which the point lies does not block the line.
     assert sees(places, point, np.array([[0.0, 0.0, 0.44]]), plain, np.full((1, 3), 0.05)).all()

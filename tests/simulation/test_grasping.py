@@ -50,7 +50,7 @@ def start(simulator: Simulator, home: Episode) -> tuple[Scene, WorldState]:
 
 
 def before_the_fridge(simulator: Simulator, groceries: Episode) -> tuple[Scene, Episode]:
-    """The robot where Navigate would bring it for the first target, and the episode from there."""
+    """Returns scene and episode with the robot where Navigate would stop for the first target."""
     scene, _ = start(simulator, groceries)
     target = groceries.targets[0]
     reach = plan_pick(scene, target.object, np.array(target.goal), 0.5)
@@ -62,13 +62,13 @@ def before_the_fridge(simulator: Simulator, groceries: Episode) -> tuple[Scene, 
 # -- resting ---------------------------------------------------------------------------------------
 
 
-def test_from_rest_more_is_soon_reached_than_from_the_posture_of_before() -> None:
-    # By 0.1 rad of the slowest joint, which is eight steps, and eight more on the way back.
+def test_the_rest_posture_has_a_lower_reach_cost_than_the_former_one() -> None:
+    # A difference of 0.08 rad at the slowest joint is six control steps, and six on the way back.
     assert reach_cost(REST) < reach_cost(FORMER_REST) - 0.08
     assert blocked_view(REST) < 0.15
 
 
-def test_postures_about_are_at_rest_soon_taken_free_and_far_apart(
+def test_postures_about_rest_are_quickly_reached_free_and_far_apart(
     simulator: Simulator, groceries: Episode
 ) -> None:
     scene, _ = before_the_fridge(simulator, groceries)
@@ -83,7 +83,7 @@ def test_postures_about_are_at_rest_soon_taken_free_and_far_apart(
     assert min(apart) > 0.15
 
 
-def test_where_every_posture_collides_there_is_none_about(
+def test_there_are_no_postures_about_rest_if_all_collide(
     simulator: Simulator, groceries: Episode
 ) -> None:
     scene, _ = start(simulator, groceries)
@@ -94,7 +94,7 @@ def test_where_every_posture_collides_there_is_none_about(
     assert len(postures_about(scene, ArmChecker(walled.spheres, NO_BODIES), MARGIN_M)) == 6
 
 
-def test_an_arm_before_the_camera_hides_its_view(simulator: Simulator) -> None:
+def test_an_arm_in_front_of_the_camera_blocks_its_view(simulator: Simulator) -> None:
     home = episode(LAYOUT_A, (*roomiest(LAYOUT_A), 0.0), on_floor("003_cracker_box", 0.0, 0.0))
     scene = dataclasses.replace(start(simulator, home)[0], arm=REST)
     raised = np.array([0.0, -1.2, 0.0, 1.9, 0.0, -0.6, 0.0])
@@ -114,7 +114,7 @@ def test_an_arm_before_the_camera_hides_its_view(simulator: Simulator) -> None:
 
 
 def reset(simulator: Simulator, home: Episode) -> int:
-    """Lets the arm be reset; the steps that it took."""
+    """Runs the skill that resets the arm and returns the number of steps."""
     world, policy = simulator.state([0]), ScriptedResetArm()
     policy.begin(home, SkillGoal(), world)
     for step in range(50):
@@ -127,7 +127,7 @@ def reset(simulator: Simulator, home: Episode) -> int:
     return 50
 
 
-def test_the_straight_reset_turns_wound_joints_back(
+def test_the_straight_reset_returns_all_joints_to_rest(
     simulator: Simulator, groceries: Episode
 ) -> None:
     simulator.reset([0], [groceries])
@@ -147,7 +147,7 @@ def test_the_straight_reset_turns_wound_joints_back(
     assert np.abs(simulator.state([0]).arm[0] - REST).max() < 0.05
 
 
-def test_the_reset_moves_the_arm_on_to_where_the_next_grasp_is_near(
+def test_the_reset_ends_in_a_posture_near_the_next_grasp(
     simulator: Simulator, groceries: Episode
 ) -> None:
     scene, home = before_the_fridge(simulator, groceries)
@@ -162,20 +162,20 @@ def test_the_reset_moves_the_arm_on_to_where_the_next_grasp_is_near(
     assert np.abs(after_scene.position - scene.position).max() < 0.01
     checker = after_scene.checker(after_scene.base)
     assert checker.clearance(after_scene.arm) > 0.02
-    # Another one, from nearer by, makes it no worse.
+    # A second reset, from a nearer posture, does not make the next grasp longer.
     reset(simulator, home)
     again = reach_to_come(look(home, simulator.state([0])), home)
     assert again is not None and again.steps < after.steps + 5
 
 
 def scene_point(scene: Scene, point: np.ndarray) -> np.ndarray:
-    """A point (3,) of the base frame in the world."""
+    """Returns the world position of a point (3,) of the base frame."""
     x, y, yaw = scene.base
     c, s = math.cos(yaw), math.sin(yaw)
     return np.array([x + c * point[0] - s * point[1], y + s * point[0] + c * point[1], point[2]])
 
 
-def test_an_arm_at_rest_with_nothing_to_come_stays(simulator: Simulator) -> None:
+def test_an_arm_at_rest_does_not_move_if_no_grasp_follows(simulator: Simulator) -> None:
     home = episode(LAYOUT_A, (*roomiest(LAYOUT_A), 0.0))
     start(simulator, home)
     assert reset(simulator, home) == 0
@@ -185,7 +185,7 @@ def test_an_arm_at_rest_with_nothing_to_come_stays(simulator: Simulator) -> None
 
 
 def in_the_fridge(groceries: Episode, *places: tuple[str, float, float]) -> Episode:
-    """The first target's apple at the middle of the fridge's shelf, others about it."""
+    """Returns an episode with an apple in the middle of the fridge's shelf, others around it."""
     shelf = next(r for r in placed_receptacles(*resolve(groceries.layout)) if r.name == "fridge")
     x, y, _ = shelf.pos
     objects = [
@@ -200,7 +200,7 @@ def in_the_fridge(groceries: Episode, *places: tuple[str, float, float]) -> Epis
     return dataclasses.replace(groceries, objects=tuple(objects), targets=())
 
 
-def test_neighbours_that_leave_no_way_are_pushed_aside_when_it_is_time(
+def test_blocking_neighbours_are_pushed_aside_only_in_the_actual_grasp(
     simulator: Simulator, groceries: Episode
 ) -> None:
     free = in_the_fridge(groceries)
@@ -211,7 +211,7 @@ def test_neighbours_that_leave_no_way_are_pushed_aside_when_it_is_time(
         for a in np.arange(0.0, 2 * math.pi, math.pi / 3)
     ]
     walled, _ = start(simulator, dataclasses.replace(in_the_fridge(groceries, *ring)))
-    # To foresee it is not worth the search; to grasp it there is a way, through the neighbours.
+    # Foreseeing the grasp is not worth the search; the actual grasp goes through the neighbours.
     assert plan_pick(walled, 0, None, drive=False) is None
     found = plan_pick(walled, 0, None)
     assert found is not None
@@ -219,7 +219,7 @@ def test_neighbours_that_leave_no_way_are_pushed_aside_when_it_is_time(
     assert touch < 0.0
 
 
-def test_other_postures_of_the_arm_make_no_plan_dearer(
+def test_more_arm_postures_to_choose_from_do_not_lengthen_a_plan(
     simulator: Simulator, groceries: Episode
 ) -> None:
     scene, home = before_the_fridge(simulator, groceries)
@@ -233,7 +233,7 @@ def test_other_postures_of_the_arm_make_no_plan_dearer(
     assert any(np.array_equal(choice.arm, arm) for arm in (scene.arm, *arms))
 
 
-def test_what_putting_down_takes_is_asked_once_as_long_as_nothing_moves(
+def test_the_plan_for_placing_is_cached_while_no_object_moves(
     simulator: Simulator, groceries: Episode
 ) -> None:
     scene, _ = start(simulator, groceries)
@@ -245,7 +245,7 @@ def test_what_putting_down_takes_is_asked_once_as_long_as_nothing_moves(
     again = grasps.later_of(scene, index, goal)
     ScriptedPick().begin(groceries, SkillGoal(object=index), simulator.state([0]))
     assert grasps.later_of(scene, index, goal) is again
-    # Nothing is left over from another episode, not even from an equal one.
+    # The cache is cleared for another episode, even for an equal one.
     same = dataclasses.replace(groceries)
     ScriptedPick().begin(same, SkillGoal(object=index), simulator.state([0]))
     first = grasps.later_of(scene, index, goal)
@@ -255,7 +255,7 @@ def test_what_putting_down_takes_is_asked_once_as_long_as_nothing_moves(
     assert grasps.later_of(scene, index, goal + 0.01) is not grasps.later_of(scene, index, goal)
 
 
-def test_where_there_are_few_stances_they_are_looked_for_closer_together(
+def test_few_stances_are_followed_by_a_search_on_a_finer_grid(
     simulator: Simulator, groceries: Episode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wide = {f"cab_push_point_{i}": 0.48 for i in (4, 5, 6, 7)}
@@ -269,7 +269,7 @@ def test_where_there_are_few_stances_they_are_looked_for_closer_together(
     assert len(rough.first) < 25 < len(close.first)
 
 
-def test_the_cup_sucks_only_where_a_neighbour_is_clear_of_its_rim(
+def test_suction_starts_only_while_neighbours_are_clear_of_the_cups_rim(
     simulator: Simulator, groceries: Episode
 ) -> None:
     home = in_the_fridge(groceries, ("002_master_chef_can", 0.0, 0.2))
@@ -283,7 +283,7 @@ def test_the_cup_sucks_only_where_a_neighbour_is_clear_of_its_rim(
     for gap, sucks in ((0.02, True), (0.05, False)):
         pick.world = dataclasses.replace(world, ee_pos=(apple - (radius + gap) * towards)[None])
         assert (pick.still()[act.GRIP] > 0) == sucks
-    # Between the two, 3 cm from the can, it waits until it has arrived.
+    # If the apple is 3 cm from the can, suction starts only after arrival.
     between = dataclasses.replace(world, object_pos=world.object_pos.copy())
     half = object_kind("002_master_chef_can").half[0]
     between.object_pos[0, 1, :2] = (apple + (radius + 0.02 + 0.03 + half) * towards)[:2]
@@ -296,7 +296,7 @@ def test_the_cup_sucks_only_where_a_neighbour_is_clear_of_its_rim(
 # -- Navigate --------------------------------------------------------------------------------------
 
 
-def test_a_robot_that_stands_well_but_looks_elsewhere_turns(simulator: Simulator) -> None:
+def test_a_robot_in_place_with_a_wrong_heading_turns_on_the_spot(simulator: Simulator) -> None:
     x, y = roomiest(LAYOUT_A)
     scene, _ = start(simulator, episode(LAYOUT_A, (x, y, 0.0)))
     for off in (0.5, -1.0, 2.5):

@@ -1,4 +1,4 @@
-"""The way of the cup around furniture, against Dijkstra's algorithm and by hand."""
+"""Shortest paths of the cup around furniture, tested against Dijkstra's algorithm and by hand."""
 
 import heapq
 import itertools
@@ -21,7 +21,7 @@ WALL = np.array([[0.3, 0.0, 0.0]]), np.eye(3)[None], np.array([[0.02, 0.5, 0.5]]
 
 
 def field(*boxes: np.ndarray) -> HandField:
-    """Of the point (0, 0, 0)."""
+    """Returns the field of the point (0, 0, 0) among boxes."""
     origin = np.full(3, -MIDDLE * CELL_M)
     return HandField(origin, spread(origin, *boxes))
 
@@ -34,7 +34,7 @@ def left(of: HandField, *cups: tuple[float, float, float]) -> np.ndarray:
 
 
 def shortest(blocked: np.ndarray) -> np.ndarray:
-    """Distances in metres to the cell in the middle, by a heap."""
+    """Returns distances in metres to the middle cell, computed with a heap."""
     found = np.full(blocked.shape, np.inf)
     queue = [(0.0, (MIDDLE, MIDDLE, MIDDLE))]
     found[queue[0][1]] = 0.0
@@ -55,7 +55,7 @@ def shortest(blocked: np.ndarray) -> np.ndarray:
     return found
 
 
-def test_distances_are_those_of_dijkstra_around_boxes_at_any_angle() -> None:
+def test_distances_around_boxes_at_any_angle_agree_with_dijkstra() -> None:
     rng = np.random.default_rng(0)
     count = 9
     centre = rng.uniform(-0.6, 0.6, (count, 3)) + np.sign(rng.uniform(-1, 1, (count, 3))) * 0.2
@@ -69,7 +69,7 @@ def test_distances_are_those_of_dijkstra_around_boxes_at_any_angle() -> None:
     np.testing.assert_allclose(field(centre, turns, half).distance, shortest(blocked), atol=1e-4)
 
 
-def test_without_furniture_the_way_is_nearly_straight_and_leads_to_the_point() -> None:
+def test_without_furniture_the_path_to_the_point_is_nearly_straight() -> None:
     cups = [(0.5, 0.3, 0.2), (-0.4, 0.0, 0.0), (1.5, 0.2, 0.3), (0.05, 0.02, 0.0)]
     ways = left(field(*NONE), *cups)
     straight = np.linalg.norm(cups, axis=1)
@@ -79,7 +79,7 @@ def test_without_furniture_the_way_is_nearly_straight_and_leads_to_the_point() -
     np.testing.assert_allclose(ways[3, 1:], -np.array(cups[3]), atol=1e-6)
 
 
-def test_the_way_leads_around_a_wall_and_what_is_shut_in_has_none() -> None:
+def test_a_path_leads_around_a_wall_and_an_enclosed_point_has_none() -> None:
     behind = (0.4, 0.0, 0.0)
     (way,) = left(field(*WALL), behind)
     assert way[0] > 2 * 0.5 and np.hypot(way[2], way[3]) > 0.1 > abs(way[1])
@@ -94,13 +94,13 @@ def test_the_way_leads_around_a_wall_and_what_is_shut_in_has_none() -> None:
     assert left(shut, (np.nan, 0.0, 0.0)).tolist() == [[0.0] * 4]
 
 
-def test_what_lies_on_a_surface_is_reached_from_above_it() -> None:
+def test_a_point_on_a_surface_is_reached_from_above() -> None:
     board = np.array([[0.0, 0.0, -0.05]]), np.eye(3)[None], np.array([[0.5, 0.5, 0.02]])
     above, below = left(field(*board), (0.0, 0.0, 0.4), (0.0, 0.0, -0.3))
     assert above[0] < 0.45 and below[0] > 1.0
 
 
-def test_the_way_into_the_fridge_leads_through_its_opening() -> None:
+def test_the_path_into_the_fridge_leads_through_its_opening() -> None:
     shelf = next(r for r in placed_receptacles(*resolve(LAYOUT)) if r.name == "fridge")
     x, y, z = (float(value) for value in shelf.pos)
     wide = (1.57, *CLOSED[1:])
@@ -115,7 +115,7 @@ def test_the_way_into_the_fridge_leads_through_its_opening() -> None:
     assert not np.isfinite(hand_field(LAYOUT, (x, y, z + 0.1), CLOSED).distance).all()
 
 
-def test_a_meter_goes_on_where_its_arrays_were_taken() -> None:
+def test_a_meter_continues_from_its_saved_arrays() -> None:
     homes, goals = [1], np.array([[0.0, 1.0, 0.8]])
 
     class World:

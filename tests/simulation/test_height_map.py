@@ -1,4 +1,4 @@
-"""Height maps of what the camera saw."""
+"""Height maps built from depth images of the camera."""
 
 import dataclasses
 import math
@@ -31,7 +31,7 @@ def one() -> MujocoSimulator:
 def looked(
     simulator: MujocoSimulator, maps: HeightMaps, action: np.ndarray, steps: int, side: int = 64
 ) -> np.ndarray:
-    """What a map shows after so many steps."""
+    """Returns what a map shows after `steps` depth images."""
     for step in range(steps):
         if step:
             simulator.step([0], action[None])
@@ -41,7 +41,7 @@ def looked(
 
 
 def columns(simulator: MujocoSimulator, points: np.ndarray) -> Iterator[list[float]]:
-    """The heights of all surfaces above points (n, 2) of the floor, by the engine's own rays."""
+    """Yields the heights of all surfaces above points (n, 2) of the floor, by MuJoCo's own rays."""
     home = simulator.homes[0]
     for x, y in points:
         heights, z = [], 3.0
@@ -61,7 +61,7 @@ def columns(simulator: MujocoSimulator, points: np.ndarray) -> Iterator[list[flo
 
 
 def cells(base: np.ndarray) -> np.ndarray:
-    """The middles of the cells (SIDE, SIDE, 2) of a map in the world."""
+    """Returns the world positions (SIDE, SIDE, 2) of the middles of a map's cells."""
     along = (SIDE / 2 - np.arange(SIDE) - 0.5) * CELL_M
     x, y = np.meshgrid(along, along, indexing="ij")
     c, s = math.cos(base[2]), math.sin(base[2])
@@ -69,8 +69,8 @@ def cells(base: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("start", range(3))
-def test_heights_are_those_of_what_stands_there(one: MujocoSimulator, start: int) -> None:
-    """Each cell has the height of a top in it, or of a front as far as it was seen."""
+def test_heights_agree_with_the_surfaces_in_their_cells(one: MujocoSimulator, start: int) -> None:
+    """Each cell has the height of a top in it, or of a front up to the highest point seen."""
     source = StartSource("pick", split="val", num_objects=12, num_episodes=4)
     one.reset([0], [source[start].episode])
     shown = looked(one, HeightMaps(1), TURN, 60, side=128)
@@ -85,11 +85,12 @@ def test_heights_are_those_of_what_stands_there(one: MujocoSimulator, start: int
 
 
 def is_height_there(simulator: MujocoSimulator, point: np.ndarray, height: float) -> bool:
-    """Whether something in the cell around a point (2,) has a top, or a front, at a height."""
-    # With the cell's border, whose points are other cells' by rounding.
+    """Returns whether a surface in the cell around a point (2,) has a top or front at a height."""
+    # The cell's border is included, because rounding assigns its points to neighbouring cells.
     offsets = np.linspace(-0.75, 0.75, 9) * CELL_M
     around = np.array([[a, b] for a in offsets for b in offsets])
-    around = point + around[np.argsort(np.linalg.norm(around, axis=1))]  # most are in the middle
+    # Most hits are in the middle.
+    around = point + around[np.argsort(np.linalg.norm(around, axis=1))]
     is_top = abs(height) < 0.02 or any(
         abs(top - height) < 0.02 for tops in columns(simulator, around) for top in tops
     )
@@ -97,7 +98,7 @@ def is_height_there(simulator: MujocoSimulator, point: np.ndarray, height: float
 
 
 def has_front(simulator: MujocoSimulator, point: np.ndarray, height: float) -> bool:
-    """Whether a level ray through the cell around a point (2,) ends in it."""
+    """Returns whether a level ray through the cell around a point (2,) ends in the cell."""
     home, geom = simulator.homes[0], np.zeros(1, np.int32)
     for angle in np.arange(0.0, 2 * math.pi, math.pi / 4):
         along = np.array([math.cos(angle), math.sin(angle), 0.0])
@@ -110,12 +111,12 @@ def has_front(simulator: MujocoSimulator, point: np.ndarray, height: float) -> b
     return False
 
 
-def test_what_was_seen_stays_where_it_is_when_the_base_moves(one: MujocoSimulator) -> None:
+def test_mapped_heights_keep_their_world_position_when_the_base_moves(one: MujocoSimulator) -> None:
     x, y = roomiest(LAYOUT_A)
     one.reset([0], [box_in_front(ahead=1.0)])
     maps = HeightMaps(1)
     looked(one, maps, driving(0.0), 2, side=128)
-    for _ in range(40):  # it turns away and looks no more
+    for _ in range(40):  # turns away without further images
         one.step([0], TURN[None])
     world = one.state([0])
     shown = maps.show([0], world.base)[0]
@@ -127,7 +128,7 @@ def test_what_was_seen_stays_where_it_is_when_the_base_moves(one: MujocoSimulato
     assert shown[1, row, column] > 0.0
 
 
-def test_cells_fade_and_are_forgotten_outside(one: MujocoSimulator) -> None:
+def test_cells_fade_with_age_and_are_forgotten_outside_the_map(one: MujocoSimulator) -> None:
     one.reset([0], [box_in_front()])
     maps = HeightMaps(1)
     shown = looked(one, maps, driving(0.0), 2)
@@ -145,7 +146,7 @@ def test_cells_fade_and_are_forgotten_outside(one: MujocoSimulator) -> None:
     assert not maps.show([0], world.base).any()
 
 
-def test_the_robot_does_not_see_itself(one: MujocoSimulator) -> None:
+def test_the_robot_does_not_map_itself_or_its_held_object(one: MujocoSimulator) -> None:
     x, y = roomiest(LAYOUT_A)
     for held in (-1, 0):
         home = episode(LAYOUT_A, (x, y, 0.0), on_floor("003_cracker_box", x + 0.6, y))
@@ -164,7 +165,7 @@ def test_the_robot_does_not_see_itself(one: MujocoSimulator) -> None:
         assert not (high & inside & ~(box & (held < 0))).any()
 
 
-def test_a_lower_height_counts_once_the_higher_is_old(one: MujocoSimulator) -> None:
+def test_a_lower_height_replaces_a_higher_one_that_is_old(one: MujocoSimulator) -> None:
     one.reset([0], [box_in_front(ahead=1.0)])
     maps = HeightMaps(1)
     before = looked(one, maps, driving(0.0), 3)
@@ -182,7 +183,7 @@ def test_a_lower_height_counts_once_the_higher_is_old(one: MujocoSimulator) -> N
     assert not (maps.show([0], world.base)[0, 0][high] * HIGHEST_M > 0.15).any()
 
 
-def test_it_is_a_part_of_what_an_environment_shows(one: MujocoSimulator) -> None:
+def test_environments_observe_the_map_and_snapshots_restore_it(one: MujocoSimulator) -> None:
     options: dict[str, Any] = {"depth": 32, "height_map": True, "num_episodes": 1, "split": "val"}
     env = SkillEnv("pick", num_objects=12, **options)
     shown, _ = env.reset(options={"start": 0})
@@ -201,7 +202,7 @@ def test_it_is_a_part_of_what_an_environment_shows(one: MujocoSimulator) -> None
     env.close()
 
 
-def test_it_takes_a_camera() -> None:
+def test_a_height_map_requires_a_depth_camera() -> None:
     with pytest.raises(UserError, match="height_map: needs a depth camera"):
         EnvOptions.of("pick", height_map=True)
 

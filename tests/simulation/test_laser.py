@@ -1,4 +1,4 @@
-"""The laser on the base, and those who look at it."""
+"""The laser scanner on the base, and the policies that use it."""
 
 import dataclasses
 import math
@@ -41,7 +41,7 @@ from tpsrl.sim.mujoco_sim import MujocoSimulator
 from tpsrl.world import action as act
 from tpsrl.world.fetch import LASER_FOV_DEG, LASER_POS, LASER_RANGE_M, LASER_RAYS
 
-LOW_DRAWER = "cab_push_point_4"  # the only one that is as low as the scanner
+LOW_DRAWER = "cab_push_point_4"  # the only drawer at the height of the scanner
 ANGLES = Laser(np.zeros(0, int), np.zeros(0, bool)).angles
 
 
@@ -51,7 +51,7 @@ def two() -> MujocoSimulator:
 
 
 def by_rays(simulator: MujocoSimulator, env: int = 0) -> np.ndarray:
-    """The scan by MuJoCo's own rays, which pass through the robot."""
+    """Returns the scan by MuJoCo's own rays, which pass through the robot."""
     home = simulator.homes[env]
     model, data = home.model, home.data
     base = simulator.state([env]).base[0]
@@ -78,18 +78,18 @@ def by_rays(simulator: MujocoSimulator, env: int = 0) -> np.ndarray:
     return found
 
 
-def test_rays_go_from_right_to_left_over_all_that_the_scanner_sees() -> None:
+def test_rays_cover_the_field_of_view_from_right_to_left() -> None:
     assert len(ANGLES) == LASER_RAYS
     assert (np.diff(ANGLES) > 0.0).all()
     np.testing.assert_allclose(ANGLES, -ANGLES[::-1], atol=1e-12)
-    # A ray stands for the middle of its share of the view.
+    # A ray is in the middle of its share of the field of view.
     widest = math.degrees(ANGLES[-1])
     assert 0.94 * LASER_FOV_DEG / 2 < widest < LASER_FOV_DEG / 2
     assert np.degrees(np.diff(ANGLES)).max() < 1.5 * LASER_FOV_DEG / LASER_RAYS
 
 
 @pytest.mark.parametrize("at", [0, 1, 2, 3, 4, 5])
-def test_a_scan_of_a_home_is_that_of_mujocos_rays(two: MujocoSimulator, at: int) -> None:
+def test_a_scan_agrees_with_mujoco_rays(two: MujocoSimulator, at: int) -> None:
     rng = np.random.default_rng(at)
     box = box_in_front()
     x, y, _ = box.robot_start
@@ -106,7 +106,7 @@ def test_a_scan_of_a_home_is_that_of_mujocos_rays(two: MujocoSimulator, at: int)
 
 
 def test_a_scan_turns_with_the_base(two: MujocoSimulator) -> None:
-    """Of a box that stands to its left the robot sees the left rays, and after a turn the right."""
+    """The left rays hit a box to the left of the robot; after a turn, the right rays hit it."""
     box = box_in_front(ahead=0.9)
     x, y, _ = box.robot_start
     x0, y0, z0 = box.objects[0].pos
@@ -124,7 +124,9 @@ def test_a_scan_turns_with_the_base(two: MujocoSimulator) -> None:
     )
 
 
-def test_the_robot_is_not_seen_not_even_an_arm_before_the_scanner(two: MujocoSimulator) -> None:
+def test_the_robot_is_not_scanned_even_with_the_arm_before_the_scanner(
+    two: MujocoSimulator,
+) -> None:
     x, y = roomiest(LAYOUT_A)
     two.reset([0, 1], [episode(LAYOUT_A, (x, y, 0.0))] * 2)
     before = two.laser([0])[0].copy()
@@ -137,7 +139,7 @@ def test_the_robot_is_not_seen_not_even_an_arm_before_the_scanner(two: MujocoSim
     assert before.min() > 0.3
 
 
-def test_a_drawer_that_stands_open_is_seen(two: MujocoSimulator) -> None:
+def test_an_open_drawer_is_scanned(two: MujocoSimulator) -> None:
     shut = before_handle(LOW_DRAWER, 1.3)
     two.reset([0, 1], [shut, dataclasses.replace(shut, articulation={LOW_DRAWER: 0.3})])
     scans = two.laser([0, 1])
@@ -147,11 +149,11 @@ def test_a_drawer_that_stands_open_is_seen(two: MujocoSimulator) -> None:
     np.testing.assert_allclose((scans[0] - scans[1])[ahead], 0.3, atol=0.02)
 
 
-# -- those who look ----------------------------------------------------------------------------
+# -- policies that use the laser ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("skill", planned())
-def test_fetch_adds_the_laser_and_odometry_to_what_habitat_shows(
+def test_fetch_sensors_are_the_habitat_ones_with_laser_and_velocity(
     two: MujocoSimulator, skill: str
 ) -> None:
     definition = get(skill).definition
@@ -176,12 +178,12 @@ def test_fetch_adds_the_laser_and_odometry_to_what_habitat_shows(
 
 
 def driver(folder: Path) -> Path:
-    """A navigator that was not trained and looks at the laser, as a checkpoint."""
+    """Saves an untrained navigation policy with laser input as a checkpoint."""
     network, deploy = untrained("navigate", "fetch")
     return save(folder / "navigate.safetensors", network, deploy)
 
 
-def test_a_policy_that_looks_at_the_laser_is_given_it_alone(
+def test_a_laser_policy_observes_the_laser_readings_of_its_environment(
     two: MujocoSimulator, tmp_path: Path
 ) -> None:
     policy = LearnedPolicy("navigate", driver(tmp_path), sample=False)
@@ -216,7 +218,7 @@ def test_a_policy_that_looks_at_the_laser_is_given_it_alone(
 
 
 class ScannedHome(KinematicHome):
-    """A home without physics whose scans say how often it was scanned."""
+    """Home without physics whose scans contain the number of scans so far."""
 
     scans = 0
 
@@ -226,7 +228,7 @@ class ScannedHome(KinematicHome):
 
 
 class LookingDrive(Drive):
-    """Drives as if it had not looked, and keeps what it has seen."""
+    """Navigation policy that ignores its laser input but records it."""
 
     asks_engine = True
 
@@ -248,16 +250,16 @@ class LookingDrive(Drive):
         return super().act(world)
 
 
-def test_in_a_plan_a_skill_that_looks_at_the_laser_is_given_it_at_every_step() -> None:
+def test_a_laser_policy_in_a_plan_receives_a_scan_at_every_step() -> None:
     home, drive = ScannedHome(), LookingDrive()
     policies = {"navigate": drive, "pick": Grab(), "place": Put()}
     executor = Executor(home, policies, reset_arm=Fold(), limits=execution_limits())
     trace = executor.run(make_episode())
     assert trace.success and home.scans > 20
-    assert drive.seen == list(range(1, home.scans + 1))  # and nobody else has looked
+    assert drive.seen == list(range(1, home.scans + 1))  # no other policy took a scan
 
 
-def test_only_a_policy_that_looks_at_it_is_given_the_laser(two: MujocoSimulator) -> None:
+def test_only_policies_that_use_depth_or_laser_receive_them(two: MujocoSimulator) -> None:
     two.reset([0], [box_in_front()])
 
     class Blind:

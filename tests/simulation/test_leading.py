@@ -19,12 +19,12 @@ OUT = np.array([0.0, 0.5, 0.0, 0.3, 0.0, 0.8, 0.0])  # reaching far forward
 TIP = cup_pose(OUT)[0]
 BASE = np.array([*roomiest(LAYOUT_A), 0.0])
 DEPTHS = np.array([0.1, 0.2, 0.3])
-# What is held reaches a tenth of a metre around the tool's end.
+# The held object extends 0.1 m around the end of the tool.
 BALL = ARM_SPHERES.plus(Spheres(np.array([TOOL]), np.array([[0.2, 0.0, 0.0]]), np.array([0.1])))
 
 
 def among(*places: tuple[float, float]) -> Footprint:
-    """With the arm out, and posts at (x, y) from the cup's tip, base frame."""
+    """Returns a footprint with stretched arm and posts at (x, y) from the cup, base frame."""
     centre = np.array([tip_in_world(BASE, TIP + np.array([x, y, 0.0])) for x, y in places])
     bodies = Bodies(
         np.full(len(places), BOX),
@@ -36,11 +36,11 @@ def among(*places: tuple[float, float]) -> Footprint:
 
 
 def come_back(way: np.ndarray) -> float:
-    """How far the tip has come back on a way, m."""
+    """Returns how far the tip moves back along a path, in m."""
     return float((tip_in_world(way[0], TIP) - tip_in_world(way[-1], TIP))[0])
 
 
-def test_where_nothing_is_in_the_way_the_base_drives_straight_back() -> None:
+def test_without_obstacles_the_base_drives_straight_back() -> None:
     ways = ways_back(among(), BASE, TIP, DEPTHS)
     assert len(ways) == 3
     for way, depth in zip(ways, DEPTHS, strict=True):
@@ -50,35 +50,35 @@ def test_where_nothing_is_in_the_way_the_base_drives_straight_back() -> None:
     assert steps_of(ways[0]) < steps_of(ways[1]) < steps_of(ways[2]) < 20
 
 
-def test_what_is_held_is_led_past_what_it_would_catch_on() -> None:
+def test_a_held_object_is_moved_around_posts_on_its_way_back() -> None:
     around = among((-0.25, 0.14), (-0.25, -0.3))
     straight = [around.margin(*ahead(BASE, -by)) for by in np.arange(0.0, 0.3, 0.02)]
     assert straight[0] > 0.0 and min(straight) < -0.005
     ways = ways_back(around, BASE, TIP, np.array([0.4]))
     assert len(ways) == 1 and come_back(ways[0]) >= 0.4
     assert min(around.margin(*pose) for pose in ways[0]) > -0.006
-    # It gives way to the side on which there is room, and does not strike the other post.
+    # The path swerves to the free side and does not hit the other post.
     aside = [tip_in_world(pose, TIP)[1] - BASE[1] - TIP[1] for pose in ways[0]]
     assert min(aside) < -0.004
     assert max(np.abs(np.diff(ways[0][:, 2]))) < 0.1
 
 
-def test_where_both_sides_are_shut_there_is_no_way_back() -> None:
+def test_there_is_no_way_back_if_both_sides_are_blocked() -> None:
     assert (
         ways_back(among(*[(-0.25, y) for y in np.arange(-0.6, 0.61, 0.1)]), BASE, TIP, DEPTHS)[1:]
         == []
     )
 
 
-def test_a_cup_that_is_not_ahead_of_the_axle_cannot_be_led() -> None:
+def test_a_cup_that_is_not_ahead_of_the_axle_has_no_way_back() -> None:
     assert ways_back(among(), BASE, np.array([0.1, 0.5, 1.0]), DEPTHS) == []
 
 
-def test_the_simulated_base_leads_the_tip_along_its_way(simulator: Simulator) -> None:
+def test_the_simulated_base_moves_the_tip_along_its_path(simulator: Simulator) -> None:
     home = episode(LAYOUT_A, tuple(BASE.tolist()))
     simulator.reset([0], [home])
     tip = cup_pose(REST)[0]
-    # An S of one side and the other, as around two neighbours.
+    # An S-shaped path, as around two neighbours.
     pose, way = BASE.copy(), [BASE.copy()]
     for aside in [0.0] * 4 + [0.5] * 6 + [-0.5] * 8 + [0.0] * 4:
         linear, angular = base_velocity(tip, 0.03 * np.array([-math.cos(aside), math.sin(aside)]))
@@ -107,7 +107,7 @@ def test_the_simulated_base_leads_the_tip_along_its_way(simulator: Simulator) ->
     assert abs(steps - steps_of(np.array(way))) < 8
 
 
-def test_a_tip_that_is_off_its_way_or_stuck_has_no_plan(simulator: Simulator) -> None:
+def test_a_tip_off_its_path_is_off_plan_and_a_stuck_tip_is_blocked(simulator: Simulator) -> None:
     simulator.reset([0], [episode(LAYOUT_A, tuple(BASE.tolist()))])
     world, tip = simulator.state([0]), cup_pose(REST)[0]
     way = np.array([ahead(BASE, -by) for by in np.arange(0.0, 0.5, 0.03)])

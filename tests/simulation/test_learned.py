@@ -38,7 +38,7 @@ STEPS = 5
 
 @pytest.fixture(scope="module")
 def given(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Start]]:
-    """Starts of Pick among few objects."""
+    """Returns starts of Pick among few objects."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TPSRL_CACHE", str(tmp_path_factory.mktemp("cache")))
         patch.setattr(dataset, "BASE_EPISODES", 1)
@@ -50,7 +50,7 @@ def options(given: list[Start], camera: bool) -> EnvOptions:
 
 
 def trained(folder: Path, settings: EnvOptions, delay: bool = False) -> ActorCritic:
-    """A checkpoint of a network that was not trained, and the network."""
+    """Saves the checkpoint of an untrained network and returns the network."""
     torch.manual_seed(1)
     homes = TrainingVecEnvFactory(settings)([0])
     encoder = "se_resnet9" if settings.inputs.depth else "state"
@@ -59,7 +59,7 @@ def trained(folder: Path, settings: EnvOptions, delay: bool = False) -> ActorCri
     )
     policy = ActorCritic(homes.spec, network)
     with torch.no_grad():
-        policy.action_head.mean.weight.mul_(100.0)  # so that what is seen makes a difference
+        policy.action_head.mean.weight.mul_(100.0)  # makes actions depend on the observation
     tensors, note = checkpoint.policy_part(policy)
     note |= {"deploy": Deployment(settings.inputs, delay).to_json(), "steps": 1_500_000}
     checkpoint.save(folder / "checkpoints" / "best.safetensors", tensors, note)
@@ -69,7 +69,7 @@ def trained(folder: Path, settings: EnvOptions, delay: bool = False) -> ActorCri
 
 @pytest.mark.parametrize("camera", [False, True])
 @pytest.mark.parametrize("delay", [False, True])
-def test_a_learned_policy_sees_and_does_what_it_did_in_training(
+def test_a_learned_policy_acts_on_the_same_observations_as_in_training(
     tmp_path: Path, given: list[Start], camera: bool, delay: bool
 ) -> None:
     settings = options(given, camera)
@@ -91,7 +91,7 @@ def test_a_learned_policy_sees_and_does_what_it_did_in_training(
             action = policy.act(env.world, shown.get("depth"))
             wanted = expected.mean[0].clamp(-1.0, 1.0).numpy()
             np.testing.assert_allclose(action[:10], wanted[:10], atol=1e-6)
-            assert action[act.STOP] == -1.0  # which Pick does not have
+            assert action[act.STOP] == -1.0  # Pick has no stop action
             memory, previous, before = expected.memory, expected.mean, shown
             shown, *_ = env.step(action)
             actions.append(action)
@@ -100,7 +100,7 @@ def test_a_learned_policy_sees_and_does_what_it_did_in_training(
 
 
 @pytest.mark.parametrize("delay", [False, True])
-def test_a_policy_acts_by_gymnasiums_observations_as_in_an_evaluation(
+def test_a_policy_acts_on_gymnasium_observations_as_in_an_evaluation(
     tmp_path: Path, given: list[Start], delay: bool
 ) -> None:
     trained(tmp_path, options(given, camera=True), delay)
@@ -123,7 +123,9 @@ def test_a_policy_acts_by_gymnasiums_observations_as_in_an_evaluation(
     env.close()
 
 
-def test_a_policy_acts_in_many_homes_as_in_each_alone(tmp_path: Path, given: list[Start]) -> None:
+def test_a_policy_acts_in_a_vector_as_in_single_environments(
+    tmp_path: Path, given: list[Start]
+) -> None:
     trained(tmp_path, options(given, camera=False), delay=True)
     policy = skills.gym.load_policy("pick", tmp_path, sample=False)
     many = {"starts": given, "num_objects": 4, "horizon": 3, **policy.keywords}
@@ -145,7 +147,7 @@ def test_a_policy_acts_in_many_homes_as_in_each_alone(tmp_path: Path, given: lis
     envs.close()
 
 
-def test_a_policy_refuses_what_it_cannot_look_at(tmp_path: Path, given: list[Start]) -> None:
+def test_a_policy_refuses_invalid_observations(tmp_path: Path, given: list[Start]) -> None:
     trained(tmp_path, options(given, camera=True))
     policy = skills.gym.load_policy("pick", tmp_path)
     size = policy.inputs.size
@@ -172,7 +174,7 @@ def test_a_policy_refuses_what_it_cannot_look_at(tmp_path: Path, given: list[Sta
 
 
 def navigator(folder: Path, drive: Start) -> ActorCritic:
-    """A navigator without a camera that was not trained, as a checkpoint too."""
+    """Saves an untrained navigation policy without camera and returns its network."""
     settings = EnvOptions.of("navigate", starts=[drive], num_objects=4)
     homes = TrainingVecEnvFactory(settings)([0])
     torch.manual_seed(2)
@@ -191,14 +193,14 @@ def navigator(folder: Path, drive: Start) -> ActorCritic:
 def would_do(
     network: ActorCritic, shown: dict[str, np.ndarray], previous: torch.Tensor
 ) -> torch.Tensor:
-    """The mean action (1, 11) of a network without memory."""
+    """Returns the mean action (1, 11) of a network without memory."""
     inputs = {name: torch.from_numpy(values[None]) for name, values in shown.items()}
     with torch.inference_mode():
         return network.act(inputs, previous, torch.zeros(1, 0), torch.tensor([False])).mean
 
 
 def assert_acts_as_in_training(network: ActorCritic, policy: LearnedPolicy, env: SkillEnv) -> None:
-    """A policy sees what an environment of training shows, from its start on."""
+    """Asserts that a policy acts on the observations of a training environment from its start."""
     shown, _ = env.reset(options={"start": 0})
     policy.begin(env.episode, env.goal, env.world)
     previous = torch.zeros(1, act.SIZE)
@@ -211,7 +213,9 @@ def assert_acts_as_in_training(network: ActorCritic, policy: LearnedPolicy, env:
         shown, *_ = env.step(action)
 
 
-def test_a_navigator_without_camera_is_shown_the_way(tmp_path: Path, given: list[Start]) -> None:
+def test_a_navigation_policy_without_camera_observes_path_and_scan(
+    tmp_path: Path, given: list[Start]
+) -> None:
     start = given[0]
     drive = Start(start.episode, SkillGoal(position=start.episode.objects[0].pos))
     network = navigator(tmp_path, drive)
@@ -226,7 +230,7 @@ def test_a_navigator_without_camera_is_shown_the_way(tmp_path: Path, given: list
     env.close()
 
 
-def test_in_a_plan_a_navigator_sees_doors_as_the_skill_before_left_them(tmp_path: Path) -> None:
+def test_a_navigation_policy_in_a_plan_observes_doors_opened_before(tmp_path: Path) -> None:
     goal, simulator = SkillGoal(position=(-1.9, -5.0, 0.8)), tpsrl.sim.make(slots=12)
     shut, wide = (
         episode(LAYOUT_A, (-1.4, -2.6, 0.0), articulation={FRIDGE: joint}) for joint in (0.0, 1.2)
@@ -237,7 +241,7 @@ def test_in_a_plan_a_navigator_sees_doors_as_the_skill_before_left_them(tmp_path
     policy = LearnedPolicy("navigate", tmp_path / "a.safetensors", sample=False)
     before = SkillEnv("navigate", simulator=simulator, starts=[opened])
     assert_acts_as_in_training(network, policy, before)
-    # What it would do beside the same fridge shut is something else.
+    # With the fridge closed, the action is different.
     none, seen = torch.zeros(1, act.SIZE), []
     for env in (before, SkillEnv("navigate", simulator=simulator, starts=[Start(shut, goal)])):
         shown, _ = env.reset(options={"start": 0})
@@ -249,9 +253,7 @@ def test_in_a_plan_a_navigator_sees_doors_as_the_skill_before_left_them(tmp_path
     simulator.close()
 
 
-def test_actions_may_be_drawn_and_an_episode_draws_the_same_again(
-    tmp_path: Path, given: list[Start]
-) -> None:
+def test_sampled_actions_of_an_episode_are_reproducible(tmp_path: Path, given: list[Start]) -> None:
     trained(tmp_path, options(given, camera=False))
     env = SkillEnv("pick", starts=given, num_objects=4)
     env.reset(options={"start": 0})
@@ -265,7 +267,7 @@ def test_actions_may_be_drawn_and_an_episode_draws_the_same_again(
     assert np.abs(drawn[0] - drawn[2]).max() > 0.05
 
 
-def test_noise_differs_between_episodes_and_between_runs_and_is_the_same_when_repeated(
+def test_noise_depends_on_episode_and_start_step_and_is_reproducible(
     tmp_path: Path, given: list[Start]
 ) -> None:
     trained(tmp_path, options(given, camera=False))
@@ -273,13 +275,13 @@ def test_noise_differs_between_episodes_and_between_runs_and_is_the_same_when_re
     env.reset(options={"start": 0})
     record, goal, world = env.episode, env.goal, env.world
     env.close()
-    # Their names differ late, as those of one dataset do.
+    # The ids differ only in their last characters, as in one dataset.
     first, second = (dataclasses.replace(record, id=f"pick_000000_of_{n:04}") for n in (1, 2))
     later = dataclasses.replace(world, step=world.step + 40)
     mean, policy = LearnedPolicy("pick", tmp_path, sample=False), LearnedPolicy("pick", tmp_path)
 
     def noise(episode: Episode, begun: WorldState) -> np.ndarray:
-        """Of the first action, whose mean depends on nothing but what is seen."""
+        """Returns the noise of the first action, whose mean depends only on the observation."""
         for one in (mean, policy):
             one.begin(episode, goal, begun)
         return policy.act(begun)[:10] - mean.act(begun)[:10]
@@ -294,7 +296,7 @@ def test_noise_differs_between_episodes_and_between_runs_and_is_the_same_when_re
     np.testing.assert_array_equal(noise(*runs[1]), noises[1])
 
 
-def test_a_checkpoint_that_is_missing_or_of_another_skill_says_what_to_do(
+def test_a_checkpoint_that_is_missing_or_of_another_skill_is_refused(
     tmp_path: Path, given: list[Start]
 ) -> None:
     with pytest.raises(UserError, match=r"skills.place: no checkpoint .*`tpsrl train place`"):
@@ -313,7 +315,7 @@ def test_a_checkpoint_that_is_missing_or_of_another_skill_says_what_to_do(
         LearnedPolicy("pick", path)
 
 
-def test_a_missing_checkpoint_ends_an_evaluation_before_it_begins(
+def test_a_missing_checkpoint_is_reported_before_an_evaluation_begins(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
@@ -329,14 +331,16 @@ def test_a_missing_checkpoint_ends_an_evaluation_before_it_begins(
     assert not out.exists()
 
 
-def test_who_acted_is_stamped(tmp_path: Path, given: list[Start]) -> None:
+def test_the_description_of_an_agent_names_its_checkpoints(
+    tmp_path: Path, given: list[Start]
+) -> None:
     trained(tmp_path, options(given, camera=False))
     assert agents.describe("scripted", {}) == {"agent": "scripted", "learned": {}}
     mixed = agents.describe("scripted", {"pick": str(tmp_path)})
     assert mixed["agent"] == "mixed"
-    told = mixed["learned"]["pick"]
-    assert (told["checkpoint"], told["trained_steps"]) == (str(tmp_path), 1_500_000)
-    assert (told["sample"], told["privileged"]) == (True, ["reach", "goal", "gap"])
+    entry = mixed["learned"]["pick"]
+    assert (entry["checkpoint"], entry["trained_steps"]) == (str(tmp_path), 1_500_000)
+    assert (entry["sample"], entry["privileged"]) == (True, ["reach", "goal", "gap"])
     acting = agents.Policies(AgentPreset(), {"pick": str(tmp_path)})
     assert isinstance(acting["pick"], LearnedPolicy)
     assert not isinstance(acting["place"], LearnedPolicy)

@@ -1,4 +1,4 @@
-"""One policy for everything: its reward, its starts, and its place in a plan."""
+"""The monolithic skill, one policy for the whole task: reward, start states and plans."""
 
 import math
 from typing import Any
@@ -28,7 +28,7 @@ def scene(
     cup: tuple[float, float, float] = (1.0, 2.5, 1.0),
     **changes: Any,
 ) -> WorldState:
-    """Object 0 and the cup somewhere, object 1 out of the way."""
+    """Returns a world with object 0 and the cup at given points, object 1 out of the way."""
     places = np.array([[thing, (1.0, 0.0, 0.8)]])
     return world(object_pos=places, ee_pos=np.array([cup]), **changes)
 
@@ -42,7 +42,7 @@ def terms(*worlds: WorldState, **settings: object) -> dict[str, float]:
     return {name: float(value[0]) for name, value in outcome.reward_terms.items()}
 
 
-def test_it_is_paid_for_reaching_carrying_and_coming_to_rest() -> None:
+def test_the_reward_counts_reaching_carrying_and_returning_to_rest() -> None:
     away = (1.0, 4.0, 0.8)
     reach = terms(scene(away, (1.0, 3.0, 0.8)), scene(away, (1.0, 3.2, 0.8)))
     assert reach["distance"] == pytest.approx(0.2)
@@ -53,7 +53,7 @@ def test_it_is_paid_for_reaching_carrying_and_coming_to_rest() -> None:
     assert rest["distance"] == pytest.approx(0.1)
 
 
-def test_a_grasp_and_a_release_at_the_goal_are_paid_once() -> None:
+def test_a_grasp_and_a_release_at_the_goal_are_rewarded_once() -> None:
     away, there = (1.0, 4.0, 0.8), (1.0, 2.5, 0.8)
     assert terms(scene(away), held(away))["pick"] == 1.0
     assert terms(scene(away), held(away))["distance"] == 0.0
@@ -64,7 +64,7 @@ def test_a_grasp_and_a_release_at_the_goal_are_paid_once() -> None:
     assert terms(held(there), out, held(there), out)["place"] == 0.0
 
 
-def test_coming_away_from_the_object_costs_with_another_one_in_the_hand_too() -> None:
+def test_moving_away_from_the_object_costs_even_with_another_in_the_hand() -> None:
     thing = (1.0, 4.0, 0.8)
     far = scene(thing, (1.0, 2.0, 0.8), held=np.array([1]))
     near = scene(thing, (1.0, 3.0, 0.8), held=np.array([1]))
@@ -72,7 +72,7 @@ def test_coming_away_from_the_object_costs_with_another_one_in_the_hand_too() ->
     assert terms(far, near)["distance"] == pytest.approx(1.0)
 
 
-def test_success_is_the_object_at_its_goal_an_empty_hand_and_rest() -> None:
+def test_success_requires_object_at_goal_empty_hand_and_rest() -> None:
     there = (1.0, 2.5, 0.7)
     good = results("monolithic", GOAL, scene(there))
     assert {name: margin.holds for name, margin in good.items()} == {
@@ -89,7 +89,7 @@ def test_success_is_the_object_at_its_goal_an_empty_hand_and_rest() -> None:
         assert [part for part, margin in found.items() if not margin.holds] == ["success", name]
 
 
-def test_a_stop_too_early_and_nothing_else_ends_it() -> None:
+def test_only_a_premature_stop_is_a_failure() -> None:
     away, other = (1.0, 4.0, 0.8), np.array([1])
     assert failure("monolithic", GOAL, scene(away), stop=True) == "stopped"
     assert failure("monolithic", GOAL, held(away), scene(away)) == ""
@@ -97,7 +97,7 @@ def test_a_stop_too_early_and_nothing_else_ends_it() -> None:
     assert failure("monolithic", GOAL, scene((1.0, 2.5, 0.8)), stop=True) == ""
 
 
-def test_it_may_use_all_of_the_robot_and_sees_start_and_goal() -> None:
+def test_all_actions_are_allowed_and_start_and_goal_are_observed() -> None:
     skill = registry.get("monolithic").definition
     assert skill.mask().all()
     start = start_episodes("monolithic", [0], "val", 0, 4, processes=1)[0]
@@ -114,7 +114,7 @@ def test_it_may_use_all_of_the_robot_and_sees_start_and_goal() -> None:
     env.close()
 
 
-def test_it_starts_anywhere_with_an_empty_hand_and_the_goal_of_its_object() -> None:
+def test_starts_have_an_empty_hand_and_the_goal_of_the_object() -> None:
     starts = start_episodes("monolithic", range(4), "val", 0, 4, processes=1)
     assert all(start.episode.held == -1 for start in starts)
     assert all(start.goal.position == start.episode.targets[0].goal for start in starts)
@@ -123,7 +123,7 @@ def test_it_starts_anywhere_with_an_empty_hand_and_the_goal_of_its_object() -> N
     assert again[0].episode == starts[2].episode
 
 
-def test_the_scripted_skills_one_after_the_other_solve_most_starts() -> None:
+def test_the_scripted_skills_in_sequence_solve_most_starts() -> None:
     env = SkillEnv("monolithic", num_objects=4, num_episodes=3, split="val")
     policy = registry.get("monolithic").make_scripted()
     solved = 0
@@ -142,19 +142,19 @@ def test_the_scripted_skills_one_after_the_other_solve_most_starts() -> None:
     env.close()
 
 
-def test_as_an_agent_it_needs_a_checkpoint_unless_stand_ins_are_asked_for() -> None:
+def test_the_monolithic_agent_needs_a_checkpoint_or_stand_ins() -> None:
     with pytest.raises(UserError, match=r"skills\.monolithic: agent monolithic needs a checkpoint"):
         agents.Policies.of(load("agent=monolithic"))
-    asked = load("agent=monolithic", "agent.stand_ins=true")
-    acting = agents.Policies.of(asked)
+    settings = load("agent=monolithic", "agent.stand_ins=true")
+    acting = agents.Policies.of(settings)
     assert isinstance(acting["monolithic"], stand_ins.PlanForOne)
-    described = agents.describe_preset(asked.agent, {}, {"monolithic"})
+    described = agents.describe_preset(settings.agent, {}, {"monolithic"})
     assert described["stand_ins"] == {"monolithic": "scripted skills of the plan"}
     with pytest.raises(UserError, match="agent monolithic has no such skill; it has monolithic"):
         agents.Policies.of(load("agent=monolithic", "skills.pick=x"))
 
 
-def test_in_a_plan_it_has_a_step_for_each_object_and_all_steps_of_the_episode() -> None:
+def test_a_plan_has_one_step_per_object_limited_only_by_the_episode() -> None:
     rules = ExecutionRules(one_skill="monolithic")
     trace = execute(fake.KinematicHome(), rules, monolithic=fake.Idle())
     assert [stage.name for stage in trace.stages] == ["move obj_0"]
@@ -164,7 +164,7 @@ def test_in_a_plan_it_has_a_step_for_each_object_and_all_steps_of_the_episode() 
     assert [stage.ended_by for stage in given_up.stages] == ["skill_stop"] * 2
 
 
-def test_what_stands_in_for_it_does_what_the_plan_has_for_that_object(
+def test_a_stand_in_executes_the_plan_for_each_object(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = {"navigate": fake.Drive, "pick": fake.Grab, "place": fake.Put}
@@ -180,7 +180,7 @@ def test_what_stands_in_for_it_does_what_the_plan_has_for_that_object(
 
 
 class Stopping:
-    """A policy of the kinematic home that calls stop once it is back at rest with its work done."""
+    """Policy of the kinematic home that stops once its task is done and the arm is at rest."""
 
     depth_size = None
 

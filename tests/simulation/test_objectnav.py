@@ -1,4 +1,4 @@
-"""ObjectNav: where things are to be seen from, its episodes, success, reward and baselines."""
+"""ObjectNav: viewpoints, episodes, success, reward and baselines."""
 
 import dataclasses
 import json
@@ -65,12 +65,12 @@ VAL = [f"replica_cad/{layout.name}" for layout in load_layout_set("replica_cad")
 
 
 def own_boxes(layout: str, body: str) -> np.ndarray:
-    """Which obstacles (n,) bool of a layout are of a body without links."""
+    """Returns which obstacles (n,) bool of a layout belong to a body without links."""
     return np.array([name.startswith(f"{body}/") for name in layout_obstacles(layout).names])
 
 
 def inside(points: np.ndarray, layout: str, rows: np.ndarray) -> np.ndarray:
-    """Whether points (..., 3) are inside any of some obstacles."""
+    """Returns whether points (..., 3) are inside any of the selected obstacles."""
     o = layout_obstacles(layout)
     found = np.zeros(points.shape[:-1], bool)
     for centre, rotation, half in zip(o.centre[rows], o.rotation[rows], o.half[rows], strict=True):
@@ -79,7 +79,7 @@ def inside(points: np.ndarray, layout: str, rows: np.ndarray) -> np.ndarray:
 
 
 def slowly_seen(layout: str, body: str, at: np.ndarray, points: np.ndarray) -> bool:
-    """Whether a tenth of a body's points are seen from (2,): rays by small steps."""
+    """Returns whether a tenth of a body's points are visible from (2,), by rays in small steps."""
     seen = 0
     for point in points:
         towards = (point[:2] - at) / np.linalg.norm(point[:2] - at)
@@ -94,7 +94,7 @@ def slowly_seen(layout: str, body: str, at: np.ndarray, points: np.ndarray) -> b
 
 
 def slowly_away(layout: str, body: str, at: np.ndarray) -> float:
-    """How far (2,) is from a body over the floor: from a fine net of points inside its boxes."""
+    """Returns the distance from (2,) to a body over the floor, by a fine grid inside its boxes."""
     o, own = layout_obstacles(layout), own_boxes(layout, body)
     net = np.stack(np.meshgrid(*[np.linspace(-1, 1, 41)] * 3), axis=-1).reshape(-1, 3)
     nets = [
@@ -105,7 +105,7 @@ def slowly_away(layout: str, body: str, at: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize(("layout", "category"), [(VAL[3], "tv"), (VAL[0], "plant")])
-def test_viewpoints_are_where_a_slow_check_sees_the_thing_within_a_metre(
+def test_viewpoints_agree_with_a_slow_check_of_visibility_within_a_metre(
     layout: str, category: str
 ) -> None:
     (one,) = instances(layout, category)
@@ -125,7 +125,7 @@ def test_viewpoints_are_where_a_slow_check_sees_the_thing_within_a_metre(
     assert {expected for _, expected in answers} == {True, False}
 
 
-def test_every_apartment_has_the_fixtures_and_most_of_the_furniture_in_view() -> None:
+def test_every_apartment_has_fixtures_and_most_furniture_in_view() -> None:
     for layout in VAL:
         found = present(layout)
         assert {"chair", "sofa", "table", "fridge", "counter", "sink"} <= set(found)
@@ -136,7 +136,7 @@ def test_every_apartment_has_the_fixtures_and_most_of_the_furniture_in_view() ->
             assert all(resolve(layout)[1].poses[body].present for body in bodies)
 
 
-def test_viewpoints_are_on_the_free_floor_and_at_distance_nought() -> None:
+def test_viewpoints_are_on_free_floor_at_distance_zero() -> None:
     floor = free_floor(LAYOUT_A)
     for category in present(LAYOUT_A):
         found = viewpoints(LAYOUT_A, category)
@@ -168,7 +168,7 @@ def judged(state: TaskState, path: PathProgress, stop: list[bool]) -> StepOutcom
 
 
 def one(left: float, stop: bool, gained: float = 0.0, driven: float = 4.9) -> StepOutcome:
-    """The outcome of the first step of a home whose shortest path is 5 m long."""
+    """Returns the outcome of the first step if the shortest path is 5 m long."""
     path = PathProgress(*(np.array([value]) for value in (5.0, left, gained, driven)))
     return judged(begun(np.zeros((1, 3))), path, [stop])
 
@@ -182,25 +182,25 @@ def test_a_stop_succeeds_within_a_tenth_of_a_metre_of_a_viewpoint(
     assert FAILURES[int(outcome.failure[0])] == ("" if succeeds else "stopped")
 
 
-def test_being_at_a_viewpoint_is_no_success_without_a_stop() -> None:
+def test_reaching_a_viewpoint_without_a_stop_is_no_success() -> None:
     outcome = one(0.0, stop=False)
     assert not outcome.success[0] and not outcome.terminated[0]
 
 
-def test_the_reward_is_pointnavs() -> None:
+def test_the_reward_is_that_of_pointnav() -> None:
     outcome = one(0.05, stop=True, gained=2.9, driven=7.0)
     assert outcome.reward[0] == pytest.approx(2.5 * 5.0 / 7.0 + 2.9 - 0.01)
     assert one(3.0, stop=False, gained=-0.2).reward[0] == pytest.approx(-0.2 - 0.01)
 
 
-def test_the_preset_holds_the_defaults_and_the_papers_numbers() -> None:
+def test_the_preset_has_the_defaults_and_the_papers_values() -> None:
     assert config.load_preset("skill", "objectnav", PointNavSettings) == SETTINGS
     assert (SETTINGS.horizon, SETTINGS.success, LIMITS.viewpoint_m) == (500, 2.5, 0.1)
     assert np.flatnonzero(OBJECTNAV.mask()).tolist() == [8, 9, act.STOP]
 
 
 def stopped(layout: str, category: str, base: np.ndarray) -> np.ndarray:
-    """Whether a stop at base poses (n, 3), in which the task begins, succeeds (n,) bool."""
+    """Returns whether stops at base poses (n, 3), as the first step, succeed, (n,) bool."""
     count = len(base)
     meter, here = PathMeter(count), worlds(base)
     goals = np.zeros((count, 3))
@@ -210,7 +210,7 @@ def stopped(layout: str, category: str, base: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("category", ["chair", "bookcase", "sink"])
-def test_a_stop_succeeds_where_a_viewpoint_is_within_a_tenth_of_a_metre(category: str) -> None:
+def test_a_stop_succeeds_only_near_an_actual_viewpoint(category: str) -> None:
     rng = np.random.default_rng(1)
     spots = viewpoints(LAYOUT_A, category)
     base = np.zeros((400, 3))
@@ -225,7 +225,7 @@ def test_a_stop_succeeds_where_a_viewpoint_is_within_a_tenth_of_a_metre(category
 
 
 def behind_walls(layout: str) -> list[tuple[str, np.ndarray]]:
-    """Categories and base poses (n, 3) within 1 m of a thing that only walls hide from there."""
+    """Returns categories and base poses (n, 3) within 1 m of an object that only walls hide."""
     floor, found = free_floor(layout), []
     for category in present(layout):
         views = viewpoints(layout, category)
@@ -241,7 +241,7 @@ def behind_walls(layout: str) -> list[tuple[str, np.ndarray]]:
     return [(category, base) for category, base in found if len(base)]
 
 
-def test_a_wall_between_robot_and_thing_within_a_metre_is_no_success() -> None:
+def test_a_stop_near_an_object_behind_a_wall_does_not_succeed() -> None:
     found = [(layout, *hidden) for layout in (VAL[9], VAL[15]) for hidden in behind_walls(layout)]
     assert sum(len(base) for *_, base in found) > 10
     for layout, category, base in found:
@@ -264,7 +264,7 @@ def random_batch(n: int = 64) -> tuple[TaskState, PathProgress, list[bool]]:
     return state, path, (rng.random(n) < 0.5).tolist()
 
 
-def test_a_batch_is_judged_like_its_homes_one_by_one_in_numpy_and_torch() -> None:
+def test_a_batch_is_evaluated_like_its_rows_in_numpy_and_torch() -> None:
     torch = pytest.importorskip("torch", reason="torch belongs to the extra 'train'")
     state, path, stop = random_batch()
     whole = judged(state, path, stop)
@@ -284,7 +284,7 @@ def test_a_batch_is_judged_like_its_homes_one_by_one_in_numpy_and_torch() -> Non
         assert np.allclose(getattr(whole, name), getattr(theirs, name).numpy(), atol=1e-12)
 
 
-# -- what a policy is shown ---------------------------------------------------------------------
+# -- observations ----------------------------------------------------------------------------------
 
 
 def test_odometry_is_in_the_frame_of_the_start() -> None:
@@ -296,14 +296,14 @@ def test_odometry_is_in_the_frame_of_the_start() -> None:
     assert seen[0] == pytest.approx([3.0, 1.0, 0.0, 1.0], abs=1e-6)
 
 
-def test_only_with_full_and_teacher_a_policy_is_shown_what_a_robot_does_not_have() -> None:
+def test_only_full_and_teacher_sensors_are_privileged() -> None:
     for choice in ("habitat", "fetch", "mapping"):
         assert PolicyInputs.of("objectnav", choice).privileged == ()
     assert PolicyInputs.of("objectnav", "full").privileged == (sensors.SIGHTING,)
     assert {sensors.SIGHTING, sensors.WAY} < {*PolicyInputs.of("objectnav", "teacher").privileged}
 
 
-def test_the_category_is_shown_as_one_of_all() -> None:
+def test_the_category_is_observed_one_hot() -> None:
     start = objectnav_start(3)
     env = SkillEnv("objectnav", simulator=sim.make(slots=12), starts=[start], sensors="habitat")
     observation, _ = env.reset(options={"start": 0})
@@ -340,7 +340,8 @@ def test_categories_and_headings_are_drawn_evenly(starts: list[Start]) -> None:
         start.episode for start in starts
     ]
     counts = {name: sum(one.category == name for one in found) for name in CATEGORIES}
-    assert min(counts.values()) > 8 and max(counts.values()) < 45  # 23 each if all had all
+    # If every apartment had all categories, there would be 23 of each.
+    assert min(counts.values()) > 8 and max(counts.values()) < 45
     headings = np.array([one.robot_start[2] for one in found])
     assert np.histogram(headings, bins=8, range=(-math.pi, math.pi))[0].min() > 25
 
@@ -375,12 +376,12 @@ def test_another_process_draws_the_same_episodes(starts: list[Start]) -> None:
         ({"index": -2}, "index: must be at least 0, got -2"),
     ],
 )
-def test_starts_refuse_what_is_out_of_range(arguments: dict[str, Any], message: str) -> None:
+def test_start_arguments_out_of_range_are_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         objectnav_start(**{"index": 0, **arguments})
 
 
-def test_an_episode_keeps_its_category_in_a_record_and_refuses_an_unknown_one() -> None:
+def test_a_record_keeps_the_category_and_an_unknown_one_is_refused() -> None:
     found = dataclasses.replace(episode(LAYOUT_A, (0.0, 0.0, 0.0)), category="bike")
     assert Episode.from_json(found.to_json()) == found
     assert "category" not in episode(LAYOUT_A, (0.0, 0.0, 0.0)).to_json()
@@ -414,7 +415,7 @@ def results(simulator: Simulator, starts: list[Start], agent: str) -> list[Skill
     return episodes.run(env, make_for_skill(agent, "objectnav"), range(len(starts)))
 
 
-def test_the_shortest_path_reaches_things_with_spl_near_one(
+def test_the_shortest_path_agent_reaches_objects_with_spl_near_one(
     simulator: Simulator, starts: list[Start]
 ) -> None:
     found = results(simulator, starts[:8], "shortest_path")
@@ -422,7 +423,7 @@ def test_the_shortest_path_reaches_things_with_spl_near_one(
     assert min(one.path["spl"] for one in found if one.path is not None) > 0.95
 
 
-def test_the_demonstrator_labels_a_state_with_what_the_shortest_path_does(
+def test_demonstrator_labels_equal_actions_of_the_shortest_path_agent(
     simulator: Simulator, starts: list[Start]
 ) -> None:
     start = starts[2]
@@ -439,7 +440,7 @@ def test_the_demonstrator_labels_a_state_with_what_the_shortest_path_does(
     assert valid and label[act.STOP] > 0 and not label[act.BASE].any()
 
 
-def test_agents_are_known_by_their_names() -> None:
+def test_the_agents_have_the_expected_names_and_default() -> None:
     names = ("scripted", "random", "forward_only", "frontier", "shortest_path", "zero")
     assert get("objectnav").agent_names() == names
     assert get("objectnav").default_agent == "shortest_path"
@@ -461,7 +462,7 @@ def test_frontier_exploration_finds_more_than_driving_forward(
     assert sum(one.success for one in explorer) > sum(one.success for one in forward)
 
 
-def test_path_metrics_are_those_of_the_nearest_viewpoint(
+def test_path_metrics_refer_to_the_nearest_viewpoint(
     simulator: Simulator, starts: list[Start]
 ) -> None:
     record = starts[0].episode
@@ -486,7 +487,7 @@ def test_the_environment_passes_gymnasiums_checks() -> None:
     env.close()
 
 
-def test_a_snapshot_takes_category_and_way_along_into_another_home(starts: list[Start]) -> None:
+def test_a_snapshot_restores_category_and_path_in_another_environment(starts: list[Start]) -> None:
     batch = SkillBatch(EnvOptions.of("objectnav", sensors="full"), sim.make("mujoco", 2, slots=12))
     batch.reset([0], starts[:1])
     forward = np.zeros((1, act.SIZE))

@@ -1,4 +1,4 @@
-"""Policies of a user's own act for a skill, alone and in plans."""
+"""Policies from a user's own class, alone and in plans."""
 
 import json
 import sys
@@ -60,7 +60,7 @@ def lines(folder: Path) -> list[dict[str, object]]:
     ]
 
 
-def test_a_class_with_the_shipped_network_does_what_the_shipped_policy_does(tmp_path: Path) -> None:
+def test_a_class_around_the_shipped_network_acts_like_the_shipped_policy(tmp_path: Path) -> None:
     mine = f"{written(tmp_path, PRETRAINED, 'mine_pretrained.py')}:Mine"
     for agent, out, processes in (("pretrained", "a", 1), (mine, "b", 2)):
         words = ["skill=pick", f"agent={agent}", "num_objects=4", "num_episodes=2"]
@@ -90,12 +90,12 @@ class Still:
         config.load(EvalSettings, config.parse([*words, own, f"out={tmp_path / 'out'}"]))
     )
     assert report.agent == "mixed"
-    assert report.learned["navigate"].privileged  # "full" has what no robot senses
+    assert report.learned["navigate"].privileged  # "full" includes privileged sensors
     episode = json.loads((tmp_path / "out" / "episodes.jsonl").read_text())
-    assert episode["stages"][0]["ended_by"] == "skill_stop"  # at its fifth step
+    assert episode["stages"][0]["ended_by"] == "skill_stop"  # at the fifth step of the skill
 
 
-def test_observations_are_those_of_the_environment(tmp_path: Path) -> None:
+def test_an_own_policy_receives_the_observations_of_the_environment(tmp_path: Path) -> None:
     text = """
 import numpy as np
 class Noted:
@@ -122,7 +122,7 @@ class Noted:
 
 
 def test_the_examples_adapt_other_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stands in for the two libraries by what the examples use of them."""
+    """Replaces both libraries by stubs of the functions that the examples call."""
 
     class PPO:
         @staticmethod
@@ -189,7 +189,7 @@ def test_the_examples_adapt_other_libraries(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_class_that_cannot_act_is_refused(
     tmp_path: Path, text: str, name: str, message: str
 ) -> None:
-    file = written(tmp_path, text, f"{tmp_path.name}.py")  # a name that no other module has
+    file = written(tmp_path, text, f"{tmp_path.name}.py")  # a unique module name
     with pytest.raises(UserError, match=rf"^skills\.pick: .*{message}"):
         OwnPolicy("pick", f"{file}:{name}")
 
@@ -203,7 +203,7 @@ def test_a_class_that_cannot_act_is_refused(
         ("1 / 0", "act failed .ZeroDivisionError"),
     ],
 )
-def test_what_is_no_action_is_refused(tmp_path: Path, returned: str, message: str) -> None:
+def test_an_invalid_action_is_refused(tmp_path: Path, returned: str, message: str) -> None:
     text = f"class A:\n sensors = 'full'\n def reset(self): 0\n def act(self, o): return {returned}"
     file = written(tmp_path, text, f"{tmp_path.name}.py")
     words = ["skill=pick", f"agent={file}:A", "num_objects=1", "num_episodes=1", "processes=1"]
@@ -214,6 +214,6 @@ def test_what_is_no_action_is_refused(tmp_path: Path, returned: str, message: st
     assert not (tmp_path / "out" / "report.json").exists()
 
 
-def test_which_words_mean_a_class() -> None:
+def test_agent_values_that_name_a_class_are_recognized() -> None:
     assert all(map(is_own, ("a.py:B", "/x y/a.py:B", "pkg.mod:B")))
     assert not any(map(is_own, ("a.py", "out/train/pick", "pretrained", "a.safetensors", "a.py:1")))

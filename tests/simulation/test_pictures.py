@@ -26,7 +26,7 @@ def simulator() -> MujocoSimulator:
 
 
 def in_picture(simulator: MujocoSimulator, point: np.ndarray, height: int, width: int):
-    """Row and column at which the last third-person picture shows a point."""
+    """Returns row and column of a point in the last third-person image."""
     pose = simulator._pictures._last[0][1]
     right, up, back = pose.mat.T @ (point - pose.pos)
     scale = width / 2 / np.tan(np.radians(THIRD_PERSON_FOV_DEG) / 2) / -back
@@ -34,7 +34,7 @@ def in_picture(simulator: MujocoSimulator, point: np.ndarray, height: int, width
 
 
 @pytest.mark.parametrize("camera", ["third_person", "head"])
-def test_a_picture_is_in_colour_and_of_the_asked_size(simulator, camera):
+def test_an_image_is_in_colour_and_has_the_requested_size(simulator, camera):
     simulator.reset([0], [box_in_front()])
     picture = simulator.render(0, camera, height=70, width=96)
     assert picture.shape == (70, 96, 3) and picture.dtype == np.uint8
@@ -47,7 +47,7 @@ def test_an_unknown_camera_is_a_user_error(simulator):
         simulator.render(0, "third_persn")
 
 
-def test_pictures_do_not_disturb_the_home(simulator):
+def test_rendering_does_not_change_the_home(simulator):
     simulator.reset([0], [box_in_front()])
     repeat(simulator, IDLE, 3)
     before = simulator.snapshot(0).arrays
@@ -58,7 +58,7 @@ def test_pictures_do_not_disturb_the_home(simulator):
     assert [name for name in before if not np.array_equal(before[name], after[name])] == []
 
 
-def test_two_pictures_of_one_moment_are_the_same(simulator):
+def test_two_images_of_one_state_are_the_same(simulator):
     simulator.reset([0], [box_in_front()])
     drive = IDLE.copy()
     drive[BASE] = 0.5, 0.5
@@ -68,14 +68,14 @@ def test_two_pictures_of_one_moment_are_the_same(simulator):
     assert np.array_equal(first, simulator.render(0, **SIZE))
 
 
-def test_the_camera_follows_smoothly_and_a_reset_is_a_cut(simulator):
+def test_the_camera_follows_smoothly_and_jumps_at_a_reset(simulator):
     there = box_in_front()
     x, y, _ = there.robot_start
     simulator.reset([0], [there])
     simulator.render(0, **SIZE)
     start = simulator._pictures._last[0][1].pos
     turned = dataclasses.replace(there, robot_start=(x, y, 1.2))
-    simulator.homes[0].reset(turned)  # a jump that the camera is not told of
+    simulator.homes[0].reset(turned)  # moves the robot without a reset of the camera
     simulator.homes[0].steps += 6
     simulator.render(0, **SIZE)
     moved = np.linalg.norm(simulator._pictures._last[0][1].pos - start)
@@ -85,7 +85,7 @@ def test_the_camera_follows_smoothly_and_a_reset_is_a_cut(simulator):
     assert 0.1 * belongs < moved < 0.4 * belongs
 
 
-def test_what_is_held_is_drawn_at_the_cup(simulator):
+def test_a_held_object_is_drawn_at_the_cup(simulator):
     simulator.reset([0], [box_in_front()])
     pick_up(simulator)
     one = simulator.homes[0]
@@ -100,7 +100,7 @@ def test_what_is_held_is_drawn_at_the_cup(simulator):
     middle = in_picture(simulator, one.data.geom_xpos[geom], height, width)
     assert len(changed) > 100
     assert np.linalg.norm(changed - cup, axis=1).min() < 4
-    # Shadow and what the arm hides pull the mean a little away from the box.
+    # The shadow and the parts hidden by the arm shift the median slightly away from the box.
     assert np.linalg.norm(np.median(changed, axis=0) - middle) < 12
 
 
@@ -113,7 +113,7 @@ def test_parked_objects_are_not_drawn(simulator):
     assert np.array_equal(simulator.render(0, **SIZE), before)
 
 
-def test_walls_and_tall_pieces_may_be_left_out_but_not_what_carries_objects(simulator):
+def test_walls_and_tall_furniture_can_be_hidden_but_not_receptacles(simulator):
     home = simulator.home
     groups = _cutaway_groups(home)
     names = [home.model.geom(geom).name for geom in range(home.model.ngeom)]
@@ -163,12 +163,12 @@ def test_a_film_is_a_playable_mp4_of_every_fourth_step(simulator, tmp_path):
         assert reader.get_meta_data()["fps"] == 15
     assert len(frames) == 3
     assert frames[0].shape == whole.shape == (426, 720, 3)
-    # Compression blurs, but the same scene stays the same.
+    # Compression blurs the frames, but the scene is the same.
     assert np.abs(frames[-1].astype(int) - whole).mean() < 6
     assert [p.name for p in tmp_path.iterdir()] == ["film.mp4"]
 
 
-def test_a_film_shows_goal_and_object_in_their_colours(simulator):
+def test_a_film_marks_goal_and_object_in_their_colours(simulator):
     x, y = roomiest(LAYOUT_A)
     box = on_floor("003_cracker_box", x + 0.7, y)
     goal = Target(0, (x + 0.9, y + 0.3, 0.5), "table_1")

@@ -48,7 +48,7 @@ AGENTS = ("random", "forward_only", "goal_follower", "shortest_path")
 
 
 def worlds(base: np.ndarray) -> WorldState:
-    """Homes with these base poses (n, 3); there is one object, and nothing moves."""
+    """Returns a batch of worlds with base poses (n, 3), one object and nothing in motion."""
     one, n = world(), len(base)
     fields = {name: np.repeat(getattr(one, name), n, axis=0) for name in WorldState.__slots__}
     return WorldState(**{**fields, "base": np.asarray(base, dtype=float)})
@@ -63,7 +63,7 @@ def begun(world: WorldState, *goals: tuple[float, float]) -> TaskState:
 def judged(
     state: TaskState, path: PathProgress, stop: list[bool], world: WorldState | None = None
 ) -> tuple[TaskState, StepOutcome]:
-    """The task's state and outcome after a step that led to a path."""
+    """Returns the task's state and outcome after a step with the given path progress."""
     actions = np.zeros((len(stop), act.SIZE))
     actions[:, act.STOP] = np.where(stop, 1.0, -1.0)
     world = worlds(np.zeros((len(stop), 3))) if world is None else world
@@ -72,24 +72,24 @@ def judged(
 
 
 def one(left: float, stop: bool, gained: float = 0.0, driven: float = 4.9) -> StepOutcome:
-    """The outcome of the first step of a home whose shortest path is 5 m long."""
+    """Returns the outcome of the first step if the shortest path is 5 m long."""
     path = PathProgress(*(np.array([value]) for value in (5.0, left, gained, driven)))
     return judged(begun(worlds(np.zeros((1, 3))), (5.0, 0.0)), path, [stop])[1]
 
 
-def test_spl_is_the_share_of_the_path_that_was_needed() -> None:
+def test_spl_is_the_ratio_of_shortest_to_driven_path() -> None:
     success = np.array([True, True, True, False])
     shortest = np.array([4.0, 4.0, 0.0, 4.0])
     driven = np.array([5.0, 3.9, 0.0, 4.0])  # a path that ends short of the goal counts in full
     assert spl(success, shortest, driven).tolist() == [0.8, 1.0, 1.0, 0.0]
 
 
-def test_spl_over_floor_that_the_map_calls_impassable_is_not_a_number() -> None:
+def test_spl_of_a_success_without_a_finite_shortest_path_is_nan() -> None:
     value = spl(np.array([True, False]), np.array([np.inf, np.inf]), np.array([3.0, 3.0]))
     assert math.isnan(value[0]) and value[1] == 0.0
 
 
-def test_soft_spl_counts_the_way_covered() -> None:
+def test_soft_spl_is_weighted_by_the_progress_towards_the_goal() -> None:
     left, shortest, driven = np.array([1.0, 6.0]), np.array([4.0, 4.0]), np.array([5.0, 2.0])
     assert soft_spl(left, shortest, driven) == pytest.approx([0.75 * 0.8, 0.0])
 
@@ -103,7 +103,7 @@ def test_a_stop_near_the_goal_is_rewarded_with_spl_progress_and_slack() -> None:
     assert outcome.success[0] and outcome.terminated[0] and not outcome.truncated[0]
 
 
-def test_a_step_on_the_way_is_rewarded_with_progress_and_slack() -> None:
+def test_a_step_without_stop_is_rewarded_with_progress_and_slack() -> None:
     outcome = one(3.0, stop=False, gained=-0.2)
     assert outcome.reward[0] == pytest.approx(-0.2 - 0.01)
     assert not outcome.terminated[0] and not outcome.truncated[0]
@@ -118,7 +118,7 @@ def test_a_stop_succeeds_only_within_a_fifth_of_a_metre(distance: float, succeed
     assert (outcome.reward_terms["success"][0] > 0) == succeeds
 
 
-def test_being_at_the_goal_is_no_success_without_a_stop() -> None:
+def test_reaching_the_goal_without_a_stop_is_no_success() -> None:
     outcome = one(0.0, stop=False)
     assert not outcome.success[0] and not outcome.terminated[0]
     assert outcome.reward_terms["success"][0] == 0.0
@@ -136,7 +136,7 @@ def test_the_horizon_truncates_unless_the_robot_stops_in_its_last_step() -> None
     assert last.terminated[0] and not last.truncated[0]
 
 
-def test_conditions_are_the_distance_along_the_floor_and_the_stop() -> None:
+def test_conditions_are_the_geodesic_distance_and_the_stop() -> None:
     def results(path: PathProgress | None) -> dict[str, Margin]:
         here, stop = worlds(np.zeros((1, 3))), np.array([True])
         state = begun(here, (5.0, 0.0))
@@ -150,7 +150,7 @@ def test_conditions_are_the_distance_along_the_floor_and_the_stop() -> None:
         results(None)
 
 
-def test_the_compass_says_how_far_and_where_the_goal_is() -> None:
+def test_the_compass_gives_distance_and_angle_of_the_goal() -> None:
     assert polar(np.array([1.0, 2.0, math.pi / 2]), np.array([1.0, 5.0])) == pytest.approx((3, 0))
     left = polar(np.array([1.0, 2.0, 0.0]), np.array([1.0, 5.0]))
     assert left == pytest.approx((3.0, math.pi / 2))
@@ -179,7 +179,7 @@ def random_batch(n: int = 64) -> tuple[WorldState, TaskState, PathProgress, list
     return worlds(rng.uniform(-3, 3, (n, 3))), state, path, (rng.random(n) < 0.5).tolist()
 
 
-def test_a_batch_is_judged_like_its_homes_one_by_one() -> None:
+def test_a_batch_is_evaluated_like_its_rows() -> None:
     here, state, path, stop = random_batch()
     after, whole = judged(state, path, stop, here)
     distance = POINTNAV.measure(MeasureContext(state, here, LIMITS)).distance
@@ -222,11 +222,11 @@ def test_the_preset_holds_the_papers_numbers() -> None:
     assert (get("pointnav").load_settings(), get("pointnav").thresholds) == (SETTINGS, LIMITS)
 
 
-def test_only_base_and_stop_may_be_used() -> None:
+def test_only_base_and_stop_are_in_the_action_mask() -> None:
     assert np.flatnonzero(POINTNAV.mask()).tolist() == [8, 9, act.STOP]
 
 
-def test_the_meter_adds_up_what_is_driven_and_knows_what_is_left() -> None:
+def test_the_meter_sums_the_driven_and_measures_the_remaining_distance() -> None:
     x, y = roomiest(LAYOUT_A)
     meter = PathMeter(2)
     meter.begin([1], [LAYOUT_A], np.array([[x + 0.5, y]]), worlds(np.array([[x, y, 0.0]])))
@@ -245,7 +245,7 @@ def test_the_meter_adds_up_what_is_driven_and_knows_what_is_left() -> None:
     assert found["soft_spl"] == pytest.approx(0.8 * 0.5 / 0.8, abs=1e-3)
 
 
-def test_a_base_that_was_pushed_off_the_map_makes_no_progress_until_it_is_back() -> None:
+def test_a_base_off_the_map_makes_no_progress_until_it_returns() -> None:
     x, y = roomiest(LAYOUT_A)
     meter = PathMeter(1)
     goal, base = np.array([[x + 0.5, y]]), np.array([[x, y, 0.0]])
@@ -257,7 +257,7 @@ def test_a_base_that_was_pushed_off_the_map_makes_no_progress_until_it_is_back()
     assert meter.path([0]).gained == pytest.approx([0.2], abs=1e-4)
 
 
-def test_the_meter_goes_on_from_its_arrays_in_another_home_and_refuses_others() -> None:
+def test_the_meter_continues_from_its_saved_arrays_and_refuses_incomplete_ones() -> None:
     x, y = roomiest(LAYOUT_A)
     goal = np.array([x + 0.5, y])
     first, second = PathMeter(1), PathMeter(3)
@@ -274,7 +274,7 @@ def test_the_meter_goes_on_from_its_arrays_in_another_home_and_refuses_others() 
         second.restore(2, arrays, LAYOUT_A, goal)
 
 
-def test_for_navigate_the_way_ends_where_the_goal_is_within_reach() -> None:
+def test_the_path_of_navigate_ends_within_reach_of_the_goal() -> None:
     x, y = roomiest(LAYOUT_A)
     meter = PathMeter(1, reach_m=0.5)
     meter.begin([0], [LAYOUT_A], np.array([[x + 0.8, y, 0.9]]), worlds(np.array([[x, y, 0.0]])))
@@ -283,8 +283,8 @@ def test_for_navigate_the_way_ends_where_the_goal_is_within_reach() -> None:
     assert meter.path([0]).left == pytest.approx([0.0], abs=1e-4)
 
 
-def test_the_way_goes_around_doors_as_they_stand_when_it_begins() -> None:
-    # The first home's fridge is shut, the second one's open, and in the way.
+def test_paths_avoid_doors_at_their_positions_at_the_start() -> None:
+    # The fridge of the first home is closed; in the second home it is open and blocks the path.
     two = worlds(np.array([[-1.4, -2.6, 0.0]] * 2))
     joints = np.zeros((2, len(JOINTS)))
     joints[1, JOINTS.index("fridge_push_point")] = 1.2
@@ -295,7 +295,7 @@ def test_the_way_goes_around_doors_as_they_stand_when_it_begins() -> None:
     assert wide > shut + 0.3
     floor = free_floor(LAYOUT_A, rounded(joints[1]))
     assert (main_floor(LAYOUT_A) & ~floor.free).any()
-    # What moves on the way, or while its snapshot is kept, does not change it.
+    # Later movements, and those while a snapshot is kept, do not change the path.
     other = PathMeter(1, reach_m=1.5)
     other.restore(0, meter.to_arrays(1), LAYOUT_A, goals[1])
     meter.drive([0, 1], two)
@@ -303,7 +303,7 @@ def test_the_way_goes_around_doors_as_they_stand_when_it_begins() -> None:
     assert other.path([0]).shortest.tolist() == [wide]
 
 
-def test_a_goal_that_no_floor_is_near_has_no_path_where_that_is_allowed() -> None:
+def test_a_goal_far_from_any_floor_has_no_path_if_that_is_allowed() -> None:
     world, goals = worlds(np.array([[-1.4, -2.6, 0.0]])), np.array([[40.0, 40.0, 0.0]])
     strict = PathMeter(1, reach_m=1.5)
     strict.begin([0], [LAYOUT_A], goals, world)
@@ -317,7 +317,7 @@ def test_a_goal_that_no_floor_is_near_has_no_path_where_that_is_allowed() -> Non
     assert path.left.tolist() == [math.inf] and path.gained.tolist() == [0.0]
 
 
-def test_straight_episodes_are_mostly_refused() -> None:
+def test_straight_episodes_are_mostly_rejected() -> None:
     assert acceptance(0.9, 0.8) == 0.0
     assert acceptance(31.0, 10.0) == 0.0
     assert acceptance(5.5, 5.0) == 1.0
@@ -331,7 +331,7 @@ def starts() -> list[Start]:
 
 
 def lengths(start: Start) -> tuple[float, float]:
-    """Geodesic and Euclidean distance from start to goal."""
+    """Returns geodesic and Euclidean distance from start to goal."""
     assert start.goal.position is not None
     meter = PathMeter(1)
     base, goal = start.episode.robot_start, np.array([start.goal.position])
@@ -339,7 +339,7 @@ def lengths(start: Start) -> tuple[float, float]:
     return float(meter.path([0]).shortest[0]), math.dist(base[:2], goal[0, :2])
 
 
-def test_starts_are_apart_and_seldom_straight(starts: list[Start]) -> None:
+def test_starts_have_long_and_rarely_straight_paths(starts: list[Start]) -> None:
     found = [lengths(start) for start in starts]
     assert all(1.0 <= geodesic <= 30.0 for geodesic, _ in found)
     assert sum(geodesic < 1.1 * euclid for geodesic, euclid in found) < 15
@@ -352,7 +352,7 @@ def test_a_start_depends_on_its_seed_and_index_alone(starts: list[Start]) -> Non
     assert pointnav_start(7, split="train").episode.layout != starts[7].episode.layout
 
 
-def test_the_starts_of_the_validation_split_stay_what_they_are(starts: list[Start]) -> None:
+def test_the_starts_of_the_validation_split_are_unchanged(starts: list[Start]) -> None:
     episode, goal = starts[7].episode, starts[7].goal
     assert (episode.id, episode.layout) == ("pointnav_val_0_00007", "replica_cad/v3_sc3_staging_07")
     assert episode.robot_start == pytest.approx((-1.2825, -3.2575, -1.5636294632681433))
@@ -368,19 +368,19 @@ def test_the_starts_of_the_validation_split_stay_what_they_are(starts: list[Star
         ({"index": -2}, "index: must be at least 0, got -2"),
     ],
 )
-def test_starts_refuse_what_is_out_of_range(arguments: dict, message: str) -> None:
+def test_start_arguments_out_of_range_are_refused(arguments: dict, message: str) -> None:
     with pytest.raises(UserError, match=message):
         pointnav_start(**{"index": 0, **arguments})
 
 
-def test_an_unknown_agent_is_named_with_its_nearest() -> None:
+def test_an_unknown_agent_is_refused_with_the_nearest() -> None:
     with pytest.raises(UserError, match="did you mean 'forward_only'"):
         make_for_skill("forward-only", "pointnav")
     assert get("pointnav").agent_names() == (*AGENTS, "zero")
     assert get("pointnav").default_agent == "shortest_path"
 
 
-def test_agents_stop_where_the_compass_says_that_they_are_there() -> None:
+def test_agents_stop_once_the_compass_distance_is_small() -> None:
     record = episode(LAYOUT_A, (0.0, 0.0, 0.0))
     for name in ("random", "forward_only", "goal_follower"):
         agent = make_for_skill(name, "pointnav")
@@ -399,7 +399,7 @@ def test_the_goal_follower_turns_to_the_goal_before_it_drives() -> None:
     assert agent.act(facing)[act.BASE] == pytest.approx([1.0, 0.0])
 
 
-def test_the_random_driver_repeats_itself_for_the_same_episode() -> None:
+def test_the_random_agent_is_reproducible_for_an_episode() -> None:
     world = worlds(np.array([[0.0, 0.0, 0.0]]))
     record = episode(LAYOUT_A, (0.0, 0.0, 0.0))
     runs = []
@@ -418,7 +418,7 @@ def simulator() -> Simulator:
 
 
 def around_furniture(starts: list[Start], count: int) -> list[Start]:
-    """Those of the starts whose way is least straight."""
+    """Returns the `count` starts with the least straight paths."""
 
     def straightness(start: Start) -> float:
         geodesic, euclid = lengths(start)
@@ -469,7 +469,7 @@ def test_the_environment_passes_gymnasiums_checks() -> None:
     env.close()
 
 
-def test_homes_of_a_vector_go_through_the_same_as_a_single_one(simulator: Simulator) -> None:
+def test_the_environments_of_a_vector_behave_like_a_single_one(simulator: Simulator) -> None:
     vector = gymnasium.make_vec(
         "skills.gym:tpsrl/PointNav-v0",
         num_envs=2,
@@ -491,7 +491,7 @@ def test_homes_of_a_vector_go_through_the_same_as_a_single_one(simulator: Simula
     vector.close()
 
 
-def test_a_snapshot_takes_the_way_along_into_another_home(starts: list[Start]) -> None:
+def test_a_snapshot_restores_the_path_in_another_environment(starts: list[Start]) -> None:
     batch = SkillBatch(EnvOptions.of("pointnav"), sim.make("mujoco", 2, slots=12))
     batch.reset([0], starts[:1])
     forward = np.zeros((1, act.SIZE))
@@ -506,7 +506,7 @@ def test_a_snapshot_takes_the_way_along_into_another_home(starts: list[Start]) -
     batch.simulator.close()
 
 
-def test_the_environment_refuses_what_it_does_not_know(simulator: Simulator) -> None:
+def test_the_environment_refuses_invalid_options_and_calls(simulator: Simulator) -> None:
     with pytest.raises(UserError, match="num_episodes: must be between 1 and 1008, got 0"):
         SkillEnv("pointnav", simulator=simulator, num_episodes=0)
     with pytest.raises(UserError, match="not reset yet"):

@@ -1,4 +1,4 @@
-"""Training apartments with fridge and furniture elsewhere."""
+"""Training apartments with fridge and furniture at other places."""
 
 import math
 
@@ -22,7 +22,7 @@ FURNISHED = [name for name in EVERY if name[-1] in "34"]
 HELD_OUT = {layout.poses["fridge"].pos[:2] for layout in SET.split("val")}
 
 
-def test_each_training_apartment_has_four_and_no_other_has() -> None:
+def test_each_training_apartment_and_no_other_has_four_variants() -> None:
     plain = [layout.name for layout in SET.split("train")]
     assert [name[:-2] for name in EVERY] == plain * 4
     assert [name[-2:] for name in EVERY[:: len(plain)]] == ["~1", "~2", "~3", "~4"]
@@ -32,7 +32,7 @@ def test_each_training_apartment_has_four_and_no_other_has() -> None:
         resolve("replica_cad/v3_sc3_staging_00~1")
 
 
-def test_nothing_but_the_fridge_has_moved_and_it_stands_free_at_a_wall() -> None:
+def test_only_the_fridge_moves_and_keeps_away_from_held_out_places() -> None:
     places = set()
     for name in NAMES:
         found, plain = SET.layout(name), SET.layout(name[:-2])
@@ -46,7 +46,7 @@ def test_nothing_but_the_fridge_has_moved_and_it_stands_free_at_a_wall() -> None
 
 
 @pytest.mark.parametrize("name", NAMES[::9])
-def test_the_fridge_is_in_nothing(name: str) -> None:
+def test_a_moved_fridge_overlaps_no_furniture(name: str) -> None:
     layout = f"replica_cad/{name}"
     every, others = layout_obstacles(layout), furniture(layout, without="fridge")
     own = [i for i, body in enumerate(every.names) if body.partition("/")[0] == "fridge"]
@@ -55,7 +55,7 @@ def test_the_fridge_is_in_nothing(name: str) -> None:
         assert others.fits(box_prism(every.centre[i], every.rotation[i], every.half[i]), 0.0)
 
 
-def test_counter_fridge_and_furniture_have_moved() -> None:
+def test_counter_fridge_and_furniture_move_in_furnished_variants() -> None:
     places, ends, moved, gone = set(), [], [], []
     for name in FURNISHED[::3]:
         found, plain = SET.layout(name), SET.layout(name[:-2])
@@ -75,11 +75,11 @@ def test_counter_fridge_and_furniture_have_moved() -> None:
     assert len(places) > 20
     assert np.mean(np.equal(ends, 1)) > 0.25 and np.mean(np.equal(ends, -1)) > 0.25
     assert 0.4 < np.mean(moved) < 0.9
-    assert np.mean(gone) < 0.5 and max(gone) <= 2  # what fits nowhere
+    assert np.mean(gone) < 0.5 and max(gone) <= 2  # furniture without any free place
 
 
 @pytest.mark.parametrize("name", FURNISHED[::9])
-def test_furniture_is_not_inside_other_furniture(name: str) -> None:
+def test_moved_furniture_overlaps_no_other_furniture(name: str) -> None:
     layout, plain = f"replica_cad/{name}", SET.layout(name[:-2])
     every = layout_obstacles(layout)
     bodies = [box.partition("/")[0] for box in every.names]
@@ -91,7 +91,7 @@ def test_furniture_is_not_inside_other_furniture(name: str) -> None:
             assert furniture(layout, without=body).fits(own, -0.03), every.names[i]
 
 
-def test_every_other_one_has_something_beside_its_hinge() -> None:
+def test_many_moved_fridges_have_an_obstacle_beside_the_hinge() -> None:
     def beside(name: str) -> bool:
         pose = SET.layout(name).poses["fridge"]
         yaw = 2.0 * math.atan2(pose.quat[3], pose.quat[0])
@@ -114,7 +114,7 @@ def test_every_other_one_has_something_beside_its_hinge() -> None:
     assert share > np.mean([beside(name) for name in plain])
 
 
-def test_starts_in_them_are_a_part_of_a_mixture() -> None:
+def test_starts_in_rearranged_apartments_can_be_part_of_a_mixture() -> None:
     part, own = mixture.parse("rearranged:0.7,own:0.3")
     assert (part.rearranged, part.weight, own.rearranged) == (True, 0.7, False)
     text = mixture.whole_paths("rearranged:0.7,own:0.3")
@@ -126,7 +126,7 @@ def test_starts_in_them_are_a_part_of_a_mixture() -> None:
         mixture.parse("rearranged:half")
 
 
-def test_starts_of_a_skill_are_in_rearranged_apartments_only_where_asked_for() -> None:
+def test_starts_are_in_rearranged_apartments_only_if_requested() -> None:
     source = StartSource("close_fridge", "rearranged", num_objects=1, num_episodes=2)
     mixed = StartSource("close_fridge", "own:0.5,rearranged:0.5", num_objects=1, num_episodes=2)
     for row in (0, 1):

@@ -1,4 +1,4 @@
-"""Flee and Explore, DD-PPO's tasks to transfer to, on PointNav's episodes without their goals."""
+"""Flee and Explore, DD-PPO's transfer tasks, on PointNav's episodes without goals."""
 
 import dataclasses
 import math
@@ -52,7 +52,7 @@ START = (0.5, 0.5)
 
 
 def way(left: float, gained: float = 0.0, most: float = 10.0, floor: float = 40.0) -> PathProgress:
-    """The way of one home to its start, with the floor surveyed."""
+    """Returns the path progress of one environment back to its start, with a surveyed floor."""
     return PathProgress(*(np.array([value]) for value in (0.0, left, gained, 3.0, most, floor)))
 
 
@@ -80,7 +80,7 @@ def stepped(
     return after, outcome
 
 
-def test_fleeing_is_paid_by_the_share_of_the_longest_way() -> None:
+def test_fleeing_is_rewarded_by_progress_relative_to_the_longest_path() -> None:
     _, outcome = stepped(FLEE, begun(FLEE, START), way(3.0, gained=-2.0), (1.0, 1.0))
     assert outcome.reward_terms["fled"][0] == pytest.approx(5.0 * 2.0 / 10.0)
     assert outcome.reward[0] == pytest.approx(1.0)
@@ -89,14 +89,14 @@ def test_fleeing_is_paid_by_the_share_of_the_longest_way() -> None:
     assert not outcome.terminated[0] and not outcome.truncated[0]
 
 
-def test_a_flight_ends_where_there_is_no_farther_and_is_not_paid_for_that() -> None:
+def test_a_flight_ends_at_the_farthest_point_without_extra_reward() -> None:
     for left, over in ((9.79, False), (9.81, True), (10.3, True)):
         _, outcome = stepped(FLEE, begun(FLEE, START), way(left), (1.0, 1.0))
         assert bool(outcome.success[0]) == bool(outcome.terminated[0]) == over
         assert outcome.reward[0] == 0.0
 
 
-def test_new_squares_are_paid_for_once() -> None:
+def test_each_new_square_is_rewarded_once() -> None:
     state, found = begun(EXPLORE, START), []
     for base in ((0.9, 0.1), (1.1, 0.1), (1.9, -0.1), (0.2, 0.2), (1.5, 0.5), (-0.1, 0.5)):
         state, outcome = stepped(EXPLORE, state, way(1.0), base)
@@ -105,7 +105,7 @@ def test_new_squares_are_paid_for_once() -> None:
     assert EXPLORE.driving(state, way(1.0))["visited"][0] == 4.0
 
 
-def test_everything_is_explored_when_no_square_is_left() -> None:
+def test_exploration_succeeds_once_no_square_is_left() -> None:
     state = begun(EXPLORE, START)
     state, first = stepped(EXPLORE, state, way(1.0, floor=3.0), (1.5, 0.5))
     state, last = stepped(EXPLORE, state, way(1.0, floor=3.0), (2.5, 0.5))
@@ -113,14 +113,14 @@ def test_everything_is_explored_when_no_square_is_left() -> None:
     assert last.success[0] and last.reward[0] == 0.25
 
 
-def test_a_stop_ends_neither() -> None:
+def test_a_stop_ends_neither_task() -> None:
     for skill in (FLEE, EXPLORE):
         _, outcome = stepped(skill, begun(skill, START), way(1.0), START, stop=1.0)
         assert not outcome.terminated[0] and not outcome.truncated[0]
 
 
 @pytest.mark.parametrize("skill", [FLEE, EXPLORE], ids=NAMES)
-def test_conditions_say_what_is_left_and_need_the_floor_surveyed(skill: Any) -> None:
+def test_conditions_measure_the_remainder_and_need_a_surveyed_floor(skill: Any) -> None:
     spec, state = get(name_of(skill)), begun(skill, START)
     stop = np.array([False])
 
@@ -136,7 +136,7 @@ def test_conditions_say_what_is_left_and_need_the_floor_surveyed(skill: Any) -> 
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_shown_has_neither_goal_nor_map(name: str) -> None:
+def test_observations_contain_neither_goal_nor_map(name: str) -> None:
     skill: Any = get(name).definition
     for choice in ("habitat", "full"):
         assert PolicyInputs.of(name, choice).sensors == ("velocity",)
@@ -152,7 +152,7 @@ def test_what_is_shown_has_neither_goal_nor_map(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_only_the_base_may_be_used(name: str) -> None:
+def test_only_the_base_is_in_the_action_mask(name: str) -> None:
     assert np.flatnonzero(get(name).definition.mask()).tolist() == [8, 9]
 
 
@@ -174,7 +174,7 @@ def random_batch(skill: Any, n: int = 32) -> tuple[TaskState, Any, PathProgress]
 
 
 @pytest.mark.parametrize("skill", [FLEE, EXPLORE], ids=NAMES)
-def test_a_batch_is_judged_like_its_homes_one_by_one(skill: Any) -> None:
+def test_a_batch_is_evaluated_like_its_rows(skill: Any) -> None:
     state, bases, path = random_batch(skill)
     after, whole = stepped(skill, state, path, *bases)
     assert whole.success.any() and not whole.success.all()
@@ -204,7 +204,7 @@ def test_numpy_and_torch_give_the_same_numbers(skill: Any) -> None:
 # The floor.
 
 
-def test_the_farthest_place_is_behind_the_wall_and_squares_are_counted_whole() -> None:
+def test_the_survey_finds_the_farthest_point_and_the_number_of_squares() -> None:
     free = np.ones((120, 120), dtype=bool)  # 3 m x 3 m
     free[:100, 58:62] = False
     floor = FreeFloor.of_cells(free, origin=(-1.0, 0.0))
@@ -217,14 +217,14 @@ def test_the_farthest_place_is_behind_the_wall_and_squares_are_counted_whole() -
     assert squares(FreeFloor.of_cells(free, origin=(-1.0 + 1.5 * CELL_M, 0.0))) == 6
 
 
-def test_no_floor_is_no_way() -> None:
+def test_without_free_floor_there_is_no_farthest_point() -> None:
     free = np.zeros((4, 4), dtype=bool)
     free[0, 0] = True
     field = distance_field(FreeFloor.of_cells(free), (CELL_M / 2, CELL_M / 2))
     assert farthest(field, FreeFloor.of_cells(np.zeros((4, 4), dtype=bool))) == (0.0, 0.0, 0.0)
 
 
-def test_the_meter_surveys_the_floor_when_asked_to_and_after_a_snapshot() -> None:
+def test_the_meter_surveys_the_floor_if_requested_and_after_a_restore() -> None:
     x, y = roomiest(LAYOUT_A)
     base, goal = worlds(np.array([[x, y, 0.0]])), np.array([[x, y]])
     plain, meter, other = PathMeter(1), PathMeter(2, surveys=True), PathMeter(1, surveys=True)
@@ -244,7 +244,7 @@ def test_the_meter_surveys_the_floor_when_asked_to_and_after_a_snapshot() -> Non
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_episodes_are_pointnavs_without_their_goals(name: str) -> None:
+def test_episodes_are_those_of_pointnav_without_goals(name: str) -> None:
     own = get(name).start_states().obtain(get(name), [3, 4], "val")
     for index, start in zip((3, 4), own, strict=True):
         assert start.episode == pointnav_start(index).episode
@@ -262,7 +262,7 @@ def result(simulator: Simulator, skill: str, agent: str, **options: Any) -> Any:
     return episodes.run(env, make_for_skill(agent, skill), [0])[0]
 
 
-def test_who_knows_the_apartment_gets_as_far_as_one_gets(simulator: Simulator) -> None:
+def test_the_farthest_path_agent_reaches_the_farthest_point(simulator: Simulator) -> None:
     done = result(simulator, "flee", "farthest_path")
     assert done.ended_by == "success" and done.path is not None
     assert 0.95 < done.path["fled"] <= 1.01
@@ -271,7 +271,7 @@ def test_who_knows_the_apartment_gets_as_far_as_one_gets(simulator: Simulator) -
     assert done.path["driven_m"] >= done.path["distance_m"] - 0.05
 
 
-def test_rewards_add_up_to_the_measure_of_the_paper(simulator: Simulator) -> None:
+def test_rewards_sum_to_the_papers_metric(simulator: Simulator) -> None:
     fled = result(simulator, "flee", "random", horizon=90)
     assert fled.ended_by == "timeout" and fled.steps == 90
     assert fled.reward == pytest.approx(5.0 * fled.path["fled"], abs=1e-6)
@@ -280,7 +280,7 @@ def test_rewards_add_up_to_the_measure_of_the_paper(simulator: Simulator) -> Non
     assert 1 < explored.path["visited"] < explored.path["squares"]
 
 
-def test_the_blind_baselines_drive_on_although_they_begin_at_their_goal() -> None:
+def test_blind_baselines_do_not_stop_at_their_start() -> None:
     start = pointnav_start(0)
     base = worlds(np.array([start.episode.robot_start]))
     goal = SkillGoal(position=(*start.episode.robot_start[:2], 0.0))
@@ -306,7 +306,7 @@ def test_the_environment_passes_gymnasiums_checks(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_snapshot_takes_what_was_visited_along_into_another_home(name: str) -> None:
+def test_a_snapshot_restores_visited_squares_in_another_environment(name: str) -> None:
     batch = SkillBatch(EnvOptions.of(name), sim.make("mujoco", 2, slots=12))
     batch.reset([0], get(name).start_states().obtain(get(name), [1], "val"))
     forward = np.full((1, act.SIZE), -1.0)

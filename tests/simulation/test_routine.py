@@ -1,4 +1,4 @@
-"""The scripted skills where the world is not as their plans have it."""
+"""Scripted skills in worlds that differ from their plans."""
 
 import dataclasses
 import math
@@ -23,7 +23,7 @@ OUT_OF_REACH_M = 2.5
 
 
 class Envs:
-    """An environment of each skill, made when it is first asked for."""
+    """One environment for each skill, created at the first use."""
 
     def __init__(self) -> None:
         self._made: dict[str, SkillEnv] = {}
@@ -47,7 +47,7 @@ def envs() -> Iterator[Envs]:
 
 
 def begun(env: SkillEnv, start: int = 0) -> Routine:
-    """A scripted skill at the beginning of an episode."""
+    """Returns a scripted skill at the beginning of an episode."""
     env.reset(options={"start": start})
     routine = registry.get(env.batch.spec.name).make_scripted()
     assert isinstance(routine, Routine)
@@ -56,7 +56,7 @@ def begun(env: SkillEnv, start: int = 0) -> Routine:
 
 
 def acts(env: SkillEnv, routine: Routine, steps: int = 300) -> bool:
-    """Has the routine act; whether that ends in success."""
+    """Runs the routine and returns whether the episode ends in success."""
     for _ in range(steps):
         action, valid = routine.choose(env.world)
         assert valid
@@ -67,7 +67,7 @@ def acts(env: SkillEnv, routine: Routine, steps: int = 300) -> bool:
 
 
 def until(env: SkillEnv, routine: Routine, phase: str, steps: int = 5) -> None:
-    """Has the routine act until so many steps of a phase are over."""
+    """Runs the routine until `steps` steps of a phase have passed."""
     left = steps
     while left:
         action, _ = routine.choose(env.world)
@@ -78,20 +78,20 @@ def until(env: SkillEnv, routine: Routine, phase: str, steps: int = 5) -> None:
 
 
 def edited(world: WorldState, **changes: np.ndarray) -> WorldState:
-    """The same world but for some of its arrays."""
+    """Returns a copy of the world with some arrays replaced."""
     fields = {name: getattr(world, name) for name in WorldState.__slots__}
     return WorldState(**{**fields, **changes})
 
 
 def at(world: WorldState, index: int, place: np.ndarray) -> WorldState:
-    """The same world with an object (its centre) elsewhere."""
+    """Returns a copy of the world with the centre of an object at another place."""
     places = np.array(world.object_pos)
     places[0, index] = place
     return edited(world, object_pos=places)
 
 
 def put(env: SkillEnv, by: np.ndarray, quat: tuple[float, ...] | None = None) -> None:
-    """Begins the episode again with its object moved (3,) and turned."""
+    """Restarts the episode with its object moved by (3,) and turned."""
     record, goal = env.episode, env.goal
     thing = record.objects[goal.object]
     x, y, z = (float(value) for value in thing.pos + by)
@@ -102,7 +102,7 @@ def put(env: SkillEnv, by: np.ndarray, quat: tuple[float, ...] | None = None) ->
 
 
 def bent(world: WorldState, joint: int, by: float) -> WorldState:
-    """The same world with a joint of the arm bent further."""
+    """Returns a copy of the world with a joint of the arm moved by an angle."""
     arm = np.array(world.arm)
     arm[0, joint] += by
     return edited(world, arm=arm)
@@ -113,7 +113,7 @@ def plans(routine: Routine) -> int:
 
 
 @pytest.mark.parametrize("skill", SKILLS)
-def test_what_is_done_is_stopped_until_something_changes(envs: Envs, skill: str) -> None:
+def test_a_finished_skill_keeps_stopping_until_the_world_changes(envs: Envs, skill: str) -> None:
     env = envs(skill)
     routine = begun(env)
     for _ in range(300):
@@ -135,7 +135,7 @@ def test_what_is_done_is_stopped_until_something_changes(envs: Envs, skill: str)
         assert valid and action[act.STOP] < 0 and action[9] < 0.0
 
 
-def test_an_arm_that_is_pushed_a_little_is_led_back_by_the_same_plan(envs: Envs) -> None:
+def test_a_slightly_displaced_arm_returns_to_its_path_without_replanning(envs: Envs) -> None:
     env = envs("pick")
     routine = begun(env)
     until(env, routine, "rest")
@@ -146,7 +146,7 @@ def test_an_arm_that_is_pushed_a_little_is_led_back_by_the_same_plan(envs: Envs)
     assert plans(routine) == 1
 
 
-def test_an_arm_that_is_pushed_far_off_its_path_gets_another(envs: Envs) -> None:
+def test_an_arm_far_off_its_path_is_replanned(envs: Envs) -> None:
     env = envs("pick")
     routine = begun(env)
     until(env, routine, "rest")
@@ -155,7 +155,7 @@ def test_an_arm_that_is_pushed_far_off_its_path_gets_another(envs: Envs) -> None
     assert routine.diagnosis()["off_arm"] == 1
 
 
-def test_a_base_that_is_pushed_off_its_way_drives_to_the_same_place(envs: Envs) -> None:
+def test_a_base_off_its_path_drives_to_the_same_stance(envs: Envs) -> None:
     env = envs("pick")
     routine = begun(env)
     until(env, routine, "drive", 15)
@@ -167,7 +167,7 @@ def test_a_base_that_is_pushed_off_its_way_drives_to_the_same_place(envs: Envs) 
     assert routine.diagnosis()["drove_anew"] == 1
 
 
-def test_an_object_that_stands_elsewhere_is_gone_for_where_it_is(envs: Envs) -> None:
+def test_a_moved_object_is_replanned_and_picked_at_its_new_place(envs: Envs) -> None:
     env = envs("pick")
     routine = begun(env)
     assert routine.choose(env.world)[1]
@@ -176,7 +176,7 @@ def test_an_object_that_stands_elsewhere_is_gone_for_where_it_is(envs: Envs) -> 
     assert routine.diagnosis()["outdated"] == 1 and plans(routine) == 2
 
 
-def test_an_object_that_was_knocked_over_is_gone_for_where_it_lies(envs: Envs) -> None:
+def test_a_fallen_object_is_replanned_and_picked_where_it_lies(envs: Envs) -> None:
     env = envs("pick")
     routine = begun(env)
     assert routine.choose(env.world)[1]
@@ -187,7 +187,7 @@ def test_an_object_that_was_knocked_over_is_gone_for_where_it_lies(envs: Envs) -
     assert routine.diagnosis()["outdated"] == 1 and plans(routine) == 2
 
 
-def test_while_an_object_rolls_no_new_plan_is_made(envs: Envs) -> None:
+def test_no_plan_is_made_while_an_object_rolls(envs: Envs) -> None:
     env = envs("pick")
     routine = begun(env)
     assert routine.choose(env.world)[1]
@@ -199,7 +199,7 @@ def test_while_an_object_rolls_no_new_plan_is_made(envs: Envs) -> None:
     assert plans(routine) == 1
 
 
-def test_what_cannot_be_done_is_left_alone_and_costs_one_search(
+def test_an_unreachable_object_gives_no_motion_after_a_single_search(
     envs: Envs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     env = envs("pick")
@@ -219,10 +219,10 @@ def test_what_cannot_be_done_is_left_alone_and_costs_one_search(
         action, valid = routine.choose(at(env.world, index, high))
         assert not valid and not np.any(action[act.ARM]) and not np.any(action[act.BASE])
     assert searches == 1
-    assert routine.choose(env.world)[1]  # back where it was
+    assert routine.choose(env.world)[1]  # reachable again
 
 
-def test_a_policy_that_acts_stops_where_it_knows_nothing(envs: Envs) -> None:
+def test_a_scripted_policy_without_a_valid_action_stops(envs: Envs) -> None:
     env = envs("pick")
     routine, index = begun(env), env.goal.object
     high = np.array(env.world.object_pos[0, index])

@@ -1,4 +1,4 @@
-"""Ant and humanoid running: rewards by the formula, ends, and threads."""
+"""Ant and humanoid locomotion: reward formula, episode ends and threads."""
 
 import math
 
@@ -15,7 +15,7 @@ TASKS = sorted(RUNNING_TASKS)
 
 
 def stepped(task: str, frames: int, threads: int = 1, **options) -> tuple[RunningVecEnv, list]:
-    """Three robots after steps of random actions, some beyond their limits; what came of these."""
+    """Steps three robots by random actions, some out of range; returns environment and results."""
     env = RunningVecEnvFactory(task, threads=threads, **options)([0, 1, 2])
     env.reset([0, 1, 2])
     rng, results = np.random.default_rng(1), []
@@ -26,7 +26,7 @@ def stepped(task: str, frames: int, threads: int = 1, **options) -> tuple[Runnin
 
 
 def slow_reward(env: RunningVecEnv, row: int, action: np.ndarray, mean: bool) -> float:
-    """Equation 1 of Liang et al. 2018, appendix C, number by number."""
+    """Computes equation 1 of Liang et al. 2018, appendix C, in scalar arithmetic."""
     pose, task = env.pose(np.array([row])), RUNNING_TASKS[env._factory.task]
     w, x, y, z = pose.quaternion[0]
     forward = np.array([1 - 2 * (y * y + z * z), 2 * (x * y + w * z)])  # of the torso's x axis
@@ -48,7 +48,7 @@ def slow_reward(env: RunningVecEnv, row: int, action: np.ndarray, mean: bool) ->
 
 @pytest.mark.parametrize("costs", ["mean", "sum"])
 @pytest.mark.parametrize("task", TASKS)
-def test_rewards_are_those_of_the_papers_equation(task: str, costs: str) -> None:
+def test_rewards_agree_with_the_papers_equation(task: str, costs: str) -> None:
     env = RunningVecEnvFactory(task, costs=costs)([0, 1, 2])
     env.reset([0, 1, 2])
     rng, touched = np.random.default_rng(1), 0
@@ -59,15 +59,15 @@ def test_rewards_are_those_of_the_papers_equation(task: str, costs: str) -> None
             expected = slow_reward(env, row, action[row], costs == "mean")
             assert done.reward[row] == pytest.approx(expected, abs=1e-5)
             touched += env.pose(np.array([row])).contact.sum()
-    assert touched  # some feet have been on the ground
+    assert touched  # some feet touched the ground
     env.close()
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_who_has_fallen_begins_anew_and_others_after_their_frames(task: str) -> None:
+def test_fallen_robots_are_reset_and_others_after_the_frame_limit(task: str) -> None:
     env, _ = stepped(task, 2)
     env._physics[0, 3] = RUNNING_TASKS[task].fallen_m - 0.1  # height of the torso
-    if task == "humanoid":  # on its back, or its legs would be within the ground
+    if task == "humanoid":  # on its back, so that the legs stay above the ground
         env._physics[0, 4:8] = math.sqrt(0.5), 0.0, -math.sqrt(0.5), 0.0
     env._counts[1, 0] = FRAMES - 1
     done = env.step([0, 1, 2], np.zeros((3, env.model.nu)))
@@ -83,7 +83,7 @@ def test_who_has_fallen_begins_anew_and_others_after_their_frames(task: str) -> 
     env.close()
 
 
-def test_threads_and_a_restored_snapshot_change_nothing() -> None:
+def test_threads_and_a_restored_snapshot_do_not_change_results() -> None:
     env, results = stepped("ant", 12)
     other, again = stepped("ant", 12, threads=2)
     for (one, _), (two, _) in zip(results, again, strict=True):
@@ -101,7 +101,7 @@ def test_threads_and_a_restored_snapshot_change_nothing() -> None:
     other.close()
 
 
-def test_roll_pitch_and_yaw_are_those_of_turns_in_that_order() -> None:
+def test_roll_pitch_and_yaw_are_recovered_from_the_quaternion() -> None:
     roll, pitch, yaw = 0.3, -0.7, 2.5
     half = np.array([roll, pitch, yaw]) / 2
     (cr, cp, cy), (sr, sp, sy) = np.cos(half), np.sin(half)
@@ -113,17 +113,17 @@ def test_roll_pitch_and_yaw_are_those_of_turns_in_that_order() -> None:
     np.testing.assert_allclose(np.ravel(found), [roll, pitch, yaw])
 
 
-def test_the_command_trains_writes_and_refuses(tmp_path, capsys) -> None:
+def test_the_command_trains_writes_reports_and_refuses_bad_settings(tmp_path, capsys) -> None:
     out = tmp_path / "out"
     words = ["bench", "locomotion", "tasks=ant", f"out={out}", "threads=1"]
     tiny = ["ant.num_envs=4", "ant.num_steps=128", "ant.steps=1024", "ant.ppo.epochs=1"]
     assert cli.main([*words, *tiny]) == 0
     assert {path.name for path in out.iterdir()} >= {"locomotion.json", "locomotion.png", "ant"}
     assert "3000: not reached" in capsys.readouterr().out
-    for more, said in (
+    for more, message in (
         ([], "contains a training; choose another out"),
         (["tasks=ant,ant"], "tasks: ant,ant contains a duplicate"),
         (["ant.policy.encoder=resnet18"], "ant.policy.encoder: resnet18, but there is no camera"),
     ):
         assert cli.main([*words, *tiny, *more]) == 2
-        assert said in capsys.readouterr().err
+        assert message in capsys.readouterr().err

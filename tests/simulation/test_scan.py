@@ -10,7 +10,7 @@ from tpsrl.world.scan import RANGE_M, RAYS, Scanner
 
 
 def room(width_m: float, depth_m: float, origin: tuple[float, float] = (-1.0, -2.0)) -> FloorMap:
-    """A room with walls one cell thick, its lower left corner at the origin."""
+    """Returns a room with walls one cell thick and its lower left corner at `origin`."""
     shape = (round(depth_m / CELL_M) + 2, round(width_m / CELL_M) + 2)
     blocked = np.ones(shape, bool)
     blocked[1:-1, 1:-1] = False
@@ -25,7 +25,7 @@ def scan(floor: FloorMap, *base: tuple[float, float, float]) -> np.ndarray:
     return scanner.ranges([0] * len(base), np.array(base))
 
 
-def test_the_rays_go_round_to_the_left_from_straight_ahead() -> None:
+def test_the_rays_run_counterclockwise_from_straight_ahead() -> None:
     ahead, left, behind, right = scan(room(2.0, 3.0), (0.0, 0.0, 0.0))[0, :: RAYS // 4]
     assert ahead == pytest.approx(1.0, abs=CELL_M)
     assert left == pytest.approx(1.0, abs=CELL_M)
@@ -33,19 +33,19 @@ def test_the_rays_go_round_to_the_left_from_straight_ahead() -> None:
     assert right == pytest.approx(2.0, abs=CELL_M)
 
 
-def test_a_turned_base_sees_the_same_from_another_ray_on() -> None:
+def test_a_turn_by_one_ray_shifts_the_ranges_by_one_ray() -> None:
     floor = room(2.0, 3.0)
     straight, turned = scan(floor, (0.1, -0.4, 0.0), (0.1, -0.4, 2 * math.pi / RAYS))
     np.testing.assert_allclose(np.roll(straight, -1), turned, atol=1e-9)
 
 
-def test_ranges_end_at_the_range_and_are_zero_inside_something() -> None:
+def test_ranges_are_limited_and_zero_inside_obstacles() -> None:
     floor = room(10.0, 10.0)
     assert scan(floor, (4.0, 3.0, 0.3)).max() == RANGE_M
     assert (scan(floor, (-1.01, 0.0, 0.3), (50.0, 0.0, 0.0)) == 0.0).all()
 
 
-def test_an_apartment_is_seen_as_a_fine_march_along_the_rays_sees_it() -> None:
+def test_ranges_in_an_apartment_agree_with_fine_ray_marching() -> None:
     floor = floor_map("replica_cad/v3_sc3_staging_00")
     rows, columns = floor.distance.shape
     rng = np.random.default_rng(0)

@@ -78,7 +78,7 @@ def test_scenarios_with_containers_equal_the_layout_data(name: str) -> None:
     assert scenario.articulation == ({} if door is None else {FRIDGE: door})
 
 
-def test_prepare_groceries_has_two_from_the_open_fridge_and_one_into_it(
+def test_prepare_groceries_moves_two_objects_out_of_the_fridge_and_one_in(
     groceries: list[Episode],
 ) -> None:
     for episode in groceries:
@@ -118,11 +118,11 @@ def test_targets_in_the_fridge_are_in_the_middle_half_of_its_shelf(
                 assert (np.abs(local[:2]) <= 0.5 * shelf.half[:2] + 0.002).all()
 
 
-# -- what a robot can do in them ---------------------------------------------------------------
+# -- reachability ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["prepare_groceries", "set_table"])
-def test_starts_and_goals_of_reachable_ones_are_in_reach_when_everything_is_open(
+def test_reachable_scenarios_have_starts_and_goals_within_reach_once_opened(
     name: str,
 ) -> None:
     scenario = load_scenario(f"{name}_reachable")
@@ -141,7 +141,7 @@ def test_starts_and_goals_of_reachable_ones_are_in_reach_when_everything_is_open
             assert np.linalg.norm(np.subtract(thing.pos, target.goal)) > 0.49
 
 
-def test_what_the_arm_does_not_get_at_is_named(tables: list[Episode]) -> None:
+def test_a_goal_out_of_reach_is_reported(tables: list[Episode]) -> None:
     scenario = load_scenario("set_table")
     episode = next(e for e in tables if not faults(scenario, e))
     high = dataclasses.replace(episode.targets[0], goal=(*episode.targets[0].goal[:2], 2.5))
@@ -149,11 +149,11 @@ def test_what_the_arm_does_not_get_at_is_named(tables: list[Episode]) -> None:
     assert faults(scenario, changed) == ["goal out of reach"]
 
 
-def test_a_benchmark_scenario_asks_for_no_reach() -> None:
+def test_benchmark_scenarios_are_those_without_reachability_checks() -> None:
     assert scenarios.benchmark_names() == ["prepare_groceries", "set_table", "tidy_house"]
 
 
-def test_targets_are_near_to_floor(groceries: list[Episode], tables: list[Episode]) -> None:
+def test_targets_are_near_free_floor(groceries: list[Episode], tables: list[Episode]) -> None:
     for episode in [*groceries, *tables]:
         free = main_floor(episode.layout, joints_at(episode.articulation))
         x0, y0 = floor_map(episode.layout).origin
@@ -163,7 +163,7 @@ def test_targets_are_near_to_floor(groceries: list[Episode], tables: list[Episod
                 assert np.hypot(*(cells - (x, y)).T).min() < 1.6
 
 
-def test_nothing_in_a_closed_container_is_in_reach(tables: list[Episode]) -> None:
+def test_objects_in_closed_containers_are_out_of_reach(tables: list[Episode]) -> None:
     for episode in tables:
         for index in (BOWL, APPLE):
             top = np.add(episode.objects[index].pos, (0.0, 0.0, 0.03))
@@ -190,7 +190,7 @@ def test_contents_and_doors_stay_at_rest(groceries: list[Episode], tables: list[
         assert state.force_total[0] == 0.0
 
 
-def test_the_bowl_goes_along_with_its_drawer() -> None:
+def test_objects_travel_with_their_drawer() -> None:
     layout = "replica_cad/v3_sc3_staging_03"
     opened = joints_at({"cab_push_point_5": 0.45})
     way = travel(layout, "cab_push_point_5", CLOSED, opened)
@@ -206,7 +206,7 @@ def test_the_bowl_goes_along_with_its_drawer() -> None:
 DRAW = TargetDraw(["024_bowl"], ["table_1"], ["counters"])
 
 
-def test_what_is_shipped_says_itself_what_it_is_called_and_seeded_by() -> None:
+def test_shipped_scenarios_have_matching_names_and_distinct_seed_numbers() -> None:
     numbers = {}
     for group in ("scenario", "dataset"):
         for name in preset_names(group):
@@ -215,7 +215,7 @@ def test_what_is_shipped_says_itself_what_it_is_called_and_seeded_by() -> None:
     assert sorted(numbers.values()) == list(range(9))
 
 
-def test_sets_become_their_members_and_counts_become_targets() -> None:
+def test_set_names_and_counts_are_expanded() -> None:
     draw = TargetDraw(["024_bowl", "tidy_house"], ["table_1"], ["counters", "sink"], count=2)
     scenario = Scenario("mine", targets=[draw], clutter_on=["drawers"])
     assert scenario.num_targets == 2
@@ -225,14 +225,14 @@ def test_sets_become_their_members_and_counts_become_targets() -> None:
     assert scenario.clutter_on == list(scenarios.DRAWERS)
 
 
-def test_what_is_not_given_follows_from_the_name() -> None:
+def test_title_and_seed_number_default_to_values_derived_from_the_name() -> None:
     scenario, other = Scenario("my_task", targets=[DRAW]), Scenario("other", targets=[DRAW])
     assert scenario.title == "My Task"
     assert scenario.seed_number is not None and scenario.seed_number != other.seed_number
     assert dataclasses.replace(scenario) == scenario
 
 
-def test_the_digest_tells_what_is_drawn_and_not_how_it_is_called_in_tables() -> None:
+def test_the_digest_depends_on_the_distribution_but_not_on_the_title() -> None:
     scenario = Scenario("mine", targets=[DRAW])
     assert dataclasses.replace(scenario, title="Another").digest == scenario.digest
     assert dataclasses.replace(scenario, seed_number=7).digest != scenario.digest
@@ -282,7 +282,7 @@ def test_the_digest_tells_what_is_drawn_and_not_how_it_is_called_in_tables() -> 
         ({"seed_number": -1}, "seed_number: must be between 0 "),
     ],
 )
-def test_a_definition_of_what_does_not_exist_is_refused(entries: dict, message: str) -> None:
+def test_an_invalid_definition_is_refused(entries: dict, message: str) -> None:
     if isinstance(next(iter(entries.get("targets", [])), None), tuple):
         entries = {"targets": [TargetDraw(*([name] for name in entries["targets"][0]))]}
     with pytest.raises(UserError, match=message):
@@ -295,7 +295,7 @@ def test_more_objects_than_targets_need_clutter() -> None:
         Source(Scenario("mine", targets=[DRAW]), "val", num_objects=2).check()
 
 
-def test_an_unknown_scenario_names_the_nearest() -> None:
+def test_an_unknown_scenario_is_refused_with_the_nearest() -> None:
     with pytest.raises(UserError, match="did you mean 'tidy_house'"):
         load_scenario("tidy_hose")
 
@@ -303,13 +303,13 @@ def test_an_unknown_scenario_names_the_nearest() -> None:
 # -- layouts without room ----------------------------------------------------------------------
 
 
-def test_every_validation_layout_suits_every_scenario() -> None:
+def test_every_validation_layout_is_suitable_for_every_scenario() -> None:
     for layout in load_layout_set("replica_cad").split("val"):
         for name in (*preset_names("scenario"), *preset_names("dataset")):
             assert layout_suits(load_scenario(name), f"replica_cad/{layout.name}")
 
 
-def test_a_layout_whose_fridge_is_blocked_gives_its_turn_to_the_next() -> None:
+def test_a_layout_with_a_blocked_fridge_is_replaced_by_the_next_suitable_one() -> None:
     names = [lay.name for lay in load_layout_set("replica_cad").split("train")]
     blocked = names.index("v3_sc1_staging_18")  # 19 and 20 are blocked too
     table = load_scenario("set_table_reachable")
@@ -322,7 +322,7 @@ def test_a_layout_whose_fridge_is_blocked_gives_its_turn_to_the_next() -> None:
 # -- the training scenes -----------------------------------------------------------------------
 
 
-def test_rearrange_easy_has_all_open_and_20_kinds() -> None:
+def test_rearrange_easy_has_everything_open_and_20_kinds_of_objects() -> None:
     episodes = made("rearrange_easy", 21, 12)
     seen = set()
     for episode in episodes:
@@ -347,7 +347,7 @@ def test_at_most_two_objects_are_on_a_chair_or_in_the_sink() -> None:
 @pytest.mark.parametrize(
     ("scenario", "place"), [("in_drawer", "drawer_right_top"), ("in_fridge", "fridge")]
 )
-def test_the_one_target_is_in_the_closed_container(scenario: str, place: str) -> None:
+def test_the_only_target_is_in_the_closed_container(scenario: str, place: str) -> None:
     for episode in made(scenario, 5, 12):
         assert [o.receptacle == place for o in episode.objects] == [True] + [False] * 11
         assert [t.object for t in episode.targets] == [0]

@@ -24,7 +24,11 @@ def episode():
 
 
 def run_skill(simulator, episode, name, goal, limit):
-    """Steps a scripted skill until it succeeds or its limit; the world, steps, peak force."""
+    """Runs a scripted skill until success or its limit.
+
+    Returns:
+        World, steps, peak force, condition margins and the policy's diagnosis.
+    """
     spec = get(name)
     policy, skill, settings = spec.make_scripted(), spec.definition, spec.load_settings()
     world = simulator.state([0])
@@ -52,7 +56,7 @@ def run_skill(simulator, episode, name, goal, limit):
     return world, steps, peak, margins(verdict.conditions), policy.diagnosis()
 
 
-def test_an_arm_path_goes_round_a_post_and_stays_free():
+def test_an_arm_path_avoids_a_post_with_clearance():
     start = np.array([-0.9, -1.2, 0.79, 0.81, -0.29, 2.05, 0.0])
     goal = start.copy()
     goal[0] = 0.9
@@ -80,23 +84,23 @@ def test_a_path_to_a_posture_in_collision_is_refused():
     assert plan_path(ArmChecker(ARM_SPHERES, wall), away, REST, 0.0) is None
 
 
-def test_an_object_is_fetched_and_put_on_its_goal_by_actions_alone(simulator, episode):
+def test_scripted_skills_move_an_object_to_its_goal_by_actions_only(simulator, episode):
     simulator.reset([0], [episode])
     target = episode.targets[0]
     start = simulator.state([0]).object_pos[0, target.object]
     goal = SkillGoal(object=target.object, position=tuple(start))
     _, _, _, results, _ = run_skill(simulator, episode, "navigate", goal, 300)
     assert results["success"].holds
-    world, steps, peak, results, said = run_skill(simulator, episode, "pick", goal, 200)
-    assert world.held[0] == target.object, said
+    world, steps, peak, results, diagnosis = run_skill(simulator, episode, "pick", goal, 200)
+    assert world.held[0] == target.object, diagnosis
     assert steps <= 200 and peak < 2000.0
     carried = SkillGoal(object=-1, position=target.goal)
     _, _, _, results, _ = run_skill(simulator, episode, "navigate", carried, 300)
     assert results["success"].holds
     put = dataclasses.replace(carried, object=target.object)
-    world, _, _, results, said = run_skill(simulator, episode, "place", put, 200)
-    assert world.held[0] == -1, said
-    # Within what the skill allows, for the quickest place of those is taken.
+    world, _, _, results, diagnosis = run_skill(simulator, episode, "place", put, 200)
+    assert world.held[0] == -1, diagnosis
+    # The limit is the skill's threshold, because the quickest place within it is chosen.
     assert np.linalg.norm(world.object_pos[0, target.object] - target.goal) < 0.15
 
 
@@ -121,7 +125,7 @@ def test_every_skill_of_a_plan_has_a_scripted_version():
         assert get(name).agent_names()[0] == "scripted"
 
 
-def test_a_skill_without_a_scripted_version_says_what_may_act_instead():
+def test_a_skill_without_a_scripted_version_is_refused_with_a_remedy():
     with pytest.raises(UserError, match=r"skills\.pointnav.*`tpsrl train pointnav`"):
         get("pointnav").make_scripted()
     assert "scripted" not in get("pointnav").agent_names()

@@ -37,7 +37,7 @@ from tpsrl.world.objects import object_kind
 from tpsrl.world.reach import point_to_base, to_base
 from tpsrl.world.state import JOINTS, WorldState
 
-# Starts of the skills' own distributions: handle, where it is, base pose.
+# Starts of the skills' own distributions: handle, joint position, base pose.
 STARTS = {
     "open_drawer": (DRAWER, 0.0, (-0.979, -0.569, -1.88)),
     "close_drawer": (DRAWER, 0.457, (-0.579, -0.637, -3.098)),
@@ -49,14 +49,14 @@ HORIZON = 200  # of open and close under protocol habitat
 
 @dataclasses.dataclass(slots=True)
 class Run:
-    """What happened when a scripted skill ran until it stopped."""
+    """Recording of a scripted skill up to its stop."""
 
     marker: str
     worlds: list[WorldState]
     actions: list[np.ndarray]
     results: dict[str, Margin]
     diagnosis: dict[str, object]
-    # The scene at which the handle begins to be moved, what is foreseen there, and the world after.
+    # Scene at the start of the handle's motion, the motion foreseen there, and the world after it.
     grasped: Scene
     foreseen: Drag
     dragged: WorldState
@@ -75,7 +75,7 @@ def run(
     base: tuple[float, float, float],
     anew: Container[int] = (),
 ) -> Run:
-    """Runs a skill from a start; before the steps `anew` a policy begins that knows of nothing."""
+    """Runs a skill from a start; a new policy without history begins before each step in `anew`."""
     start = episode(LAYOUT_A, base, articulation={marker: joint})
     spec, goal = get(skill), SkillGoal(marker=marker)
     policy, mask = spec.make_scripted(), spec.definition.mask()
@@ -104,8 +104,8 @@ def run(
     wanted = open_goal(where)[0] if skill.startswith("open") else 0.0
     now = float(worlds[first].joints[0, where.index])
     foreseen = foresee(scene, where, scene.base, scene.arm, now, wanted)
-    said = policy.diagnosis()
-    return Run(marker, worlds, actions, results, said, scene, foreseen, worlds[last])
+    diagnosis = policy.diagnosis()
+    return Run(marker, worlds, actions, results, diagnosis, scene, foreseen, worlds[last])
 
 
 def joints(worlds: list[WorldState], marker: str) -> np.ndarray:
@@ -149,7 +149,7 @@ def test_closing_pushes_without_suction(runs: dict[str, Run], skill: str) -> Non
     assert joints(done.worlds, done.marker)[-1] < 0.03
 
 
-def test_what_is_closed_already_is_left_alone(simulator: Simulator) -> None:
+def test_a_closed_drawer_is_left_unchanged(simulator: Simulator) -> None:
     start = before_handle(DRAWER, 1.1)
     simulator.reset([0], [start])
     world = simulator.state([0])
@@ -167,7 +167,7 @@ def test_what_is_closed_already_is_left_alone(simulator: Simulator) -> None:
 
 
 @pytest.mark.parametrize("skill", STARTS)
-def test_a_skill_can_be_begun_anew_at_any_step(simulator: Simulator, skill: str) -> None:
+def test_a_skill_can_be_restarted_at_any_step(simulator: Simulator, skill: str) -> None:
     again = run(simulator, skill, *STARTS[skill], anew=range(15, HORIZON, 15))
     assert {name for name, part in again.results.items() if not part.holds} == set()
     assert len(again.actions) < HORIZON
@@ -181,18 +181,20 @@ def test_the_same_start_gives_the_same_actions(simulator: Simulator, runs: dict[
     np.testing.assert_array_equal(again.actions, runs["open_fridge"].actions)
 
 
-# -- what is foreseen, and what then happens ---------------------------------------------------
+# -- foreseen motions -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("skill", STARTS)
-def test_the_engine_does_what_was_foreseen(runs: dict[str, Run], skill: str) -> None:
+def test_the_simulated_motion_agrees_with_the_foreseen_one(
+    runs: dict[str, Run], skill: str
+) -> None:
     done = runs[skill]
     reached = float(joints([done.dragged], done.marker)[0])
     assert reached == pytest.approx(done.foreseen.joint, abs=0.06)
     moved = done.dragged.base[0] - done.foreseen.base
     assert np.hypot(*moved[:2]) < 0.06
     assert abs(math.remainder(moved[2], 2 * math.pi)) < 0.12
-    # The base has gone a long way in the meantime, so this says something.
+    # The base has moved far in between, so the comparison is meaningful.
     assert np.hypot(*(done.dragged.base[0] - done.grasped.base)[:2]) > 0.25
 
 
@@ -202,19 +204,19 @@ def scene_of(simulator: Simulator, start: Episode) -> Scene:
 
 
 def at_the_drawer(scene: Scene) -> tuple[np.ndarray, np.ndarray]:
-    """Stance and posture with the cup on the shut drawer."""
+    """Returns stance and posture with the cup on the closed drawer."""
     approach = plan_approach(scene, handle(LAYOUT_A, DRAWER), 0.0, opening=True)
     assert approach is not None
     return approach.stance, approach.posture
 
 
 def with_a_body(scene: Scene, centre: np.ndarray, half: tuple[float, float, float]) -> Scene:
-    """The scene with one loose box, as high and wide as no object is."""
+    """Returns the scene with one loose box of any size."""
     box = Bodies(np.array([BOX]), centre[None], np.eye(3)[None], np.array([half]))
     return dataclasses.replace(scene, kinds=(object_kind("003_cracker_box"),), objects=box)
 
 
-def test_a_drag_ends_before_the_arm_meets_something(simulator: Simulator) -> None:
+def test_a_foreseen_motion_ends_before_the_arm_collides(simulator: Simulator) -> None:
     where = handle(LAYOUT_A, FRIDGE)
     scene = scene_of(simulator, before_handle(FRIDGE, 1.1))
     approach = plan_approach(scene, where, 0.0, opening=True)
@@ -222,7 +224,7 @@ def test_a_drag_ends_before_the_arm_meets_something(simulator: Simulator) -> Non
     stance, posture = approach.stance, approach.posture
     free = foresee(scene, where, stance, posture, 0.0, 1.0)
     assert free.joint == pytest.approx(1.0)
-    # Something the size of a fist, where the forearm will be when the door is open by 0.6 rad.
+    # A fist-sized box at the forearm's position when the door is open by 0.6 rad.
     halfway = foresee(scene, where, stance, posture, 0.0, 0.6).base
     centres = posed_spheres(posture)[0]
     forearm = centres[np.argmin(np.abs(np.hypot(centres[:, 0], centres[:, 1]) - 0.5))]
@@ -231,12 +233,12 @@ def test_a_drag_ends_before_the_arm_meets_something(simulator: Simulator) -> Non
     drag = foresee(barred, where, stance, posture, 0.0, 1.0)
     assert 0.1 < drag.joint < 0.6
     assert barred.footprint(posture, without=where.index).margin(*drag.base) > 0.0
-    # As far as it goes it is the same drag as without.
+    # Up to its end, the motion is the same as without the obstacle.
     same = foresee(scene, where, stance, posture, 0.0, drag.joint)
     np.testing.assert_allclose(drag.base, same.base, atol=0.01)
 
 
-def test_a_robot_can_back_off_only_where_its_way_is_free(simulator: Simulator) -> None:
+def test_the_robot_can_back_off_only_if_its_way_is_free(simulator: Simulator) -> None:
     where = handle(LAYOUT_A, DRAWER)
     scene = scene_of(simulator, before_handle(DRAWER, 0.95))
     stance, posture = at_the_drawer(scene)
@@ -248,7 +250,7 @@ def test_a_robot_can_back_off_only_where_its_way_is_free(simulator: Simulator) -
     assert not can_back_off(footprint, drag.base, float(far))
 
 
-def test_the_foreseen_base_takes_the_cup_along_with_the_handle(simulator: Simulator) -> None:
+def test_the_foreseen_base_motion_keeps_the_cup_on_the_handle(simulator: Simulator) -> None:
     for marker, goal in ((DRAWER, 0.3), (FRIDGE, 0.6)):
         where = handle(LAYOUT_A, marker)
         scene = scene_of(simulator, before_handle(marker, 1.1))
@@ -263,7 +265,7 @@ def test_the_foreseen_base_takes_the_cup_along_with_the_handle(simulator: Simula
         np.testing.assert_allclose(after[:2], expected[:2], atol=1e-9)
 
 
-def test_a_drawer_shut_already_is_foreseen_to_stay(simulator: Simulator) -> None:
+def test_a_closed_drawer_is_foreseen_to_stay_in_place(simulator: Simulator) -> None:
     where = handle(LAYOUT_A, DRAWER)
     scene = scene_of(simulator, before_handle(DRAWER, 0.95))
     stance, posture = at_the_drawer(scene)
@@ -272,7 +274,7 @@ def test_a_drawer_shut_already_is_foreseen_to_stay(simulator: Simulator) -> None
     np.testing.assert_allclose(drag.base, stance)
 
 
-def test_the_base_velocity_gives_the_tip_the_velocity_asked_for() -> None:
+def test_the_base_velocity_gives_the_tip_its_requested_velocity() -> None:
     rng = np.random.default_rng(2)
     for _ in range(20):
         base = rng.uniform(-3, 3, 3)
@@ -287,7 +289,7 @@ def test_the_base_velocity_gives_the_tip_the_velocity_asked_for() -> None:
         np.testing.assert_allclose(slope[:2], wanted[:2], atol=1e-5)
 
 
-def test_what_is_foreseen_of_all_ways_is_what_is_foreseen_of_each(simulator: Simulator) -> None:
+def test_foreseeing_all_holds_at_once_agrees_with_foreseeing_each(simulator: Simulator) -> None:
     where = handle(LAYOUT_A, FRIDGE)
     scene = scene_of(simulator, before_handle(FRIDGE, 1.1))
     table = holds(round(float(where.point(0.0)[2]), 2), opening=True)
@@ -297,13 +299,13 @@ def test_what_is_foreseen_of_all_ways_is_what_is_foreseen_of_each(simulator: Sim
     reached = foresee_all(LAYOUT_A, FRIDGE, stances, some.posture, goal)
     assert np.ptp(reached) > 1.0
     for stance, posture, joint in zip(stances, some.posture, reached, strict=True):
-        # The home has more in it than the fridge.
+        # The home has more obstacles than the fridge.
         alone = foresee(scene, where, stance, posture, 0.0, goal).joint
         assert alone <= joint + 1e-9 or joint == 0.0
 
 
 def stance_of(table: Holds, row: int, marker: str) -> np.ndarray:
-    """The base pose (3,) that puts the cup of a row on the shut face."""
+    """Returns the base pose (3,) that puts the cup of a row on the closed face."""
     where = handle(LAYOUT_A, marker)
     into = -where.normal(0.0)
     yaw = math.atan2(into[1], into[0]) - table.inward[row]
@@ -312,7 +314,7 @@ def stance_of(table: Holds, row: int, marker: str) -> np.ndarray:
     return np.array([*(there - tip)[:2], yaw])
 
 
-def test_what_lies_in_a_drawer_goes_along(simulator: Simulator) -> None:
+def test_objects_in_a_drawer_are_excluded_as_obstacles_of_its_motion(simulator: Simulator) -> None:
     where = handle(LAYOUT_A, DRAWER)
     scene = scene_of(simulator, before_handle(DRAWER, 0.95))
     pos, turn = where.pose(0.4)
@@ -327,7 +329,7 @@ def test_what_lies_in_a_drawer_goes_along(simulator: Simulator) -> None:
         assert len(without_load(one, handle(LAYOUT_A, FRIDGE), 0.4).kinds) == 1
 
 
-# -- ways to hold the arm ----------------------------------------------------------------------
+# -- arm holds ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("marker", [DRAWER, FRIDGE])
@@ -345,11 +347,11 @@ def test_every_hold_has_the_cup_on_the_face(marker: str, opening: bool) -> None:
         facing = turn[:, 0] @ to_base(stance, -where.normal(0.0))
         assert off == pytest.approx(float(off_face(facing, opening)), abs=1e-6)
         assert abs(tip[2] - height) < 0.075, "too far from the marker to be held"
-        # The spheres are fatter than the cup, whose rim they stand for.
+        # The spheres are wider than the cup whose rim they approximate.
         assert hand_to_front(where, 0.0, stance, posture) > (-0.02 if opening else 0.005)
 
 
-def test_an_arm_in_the_door_is_not_clear_of_it(simulator: Simulator) -> None:
+def test_an_arm_that_penetrates_the_door_is_not_clear_of_it(simulator: Simulator) -> None:
     where = handle(LAYOUT_A, FRIDGE)
     scene = scene_of(simulator, before_handle(FRIDGE, 1.1))
     approach = plan_approach(scene, where, 0.0, opening=True)
@@ -359,7 +361,7 @@ def test_an_arm_in_the_door_is_not_clear_of_it(simulator: Simulator) -> None:
     assert not clear_of_link(scene, where, 0.0, inside, approach.posture)
 
 
-# -- the way to the handle ---------------------------------------------------------------------
+# -- the approach to the handle -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("marker", [DRAWER, FRIDGE])
@@ -377,14 +379,14 @@ def test_the_planned_approach_ends_with_the_cup_on_the_face(
     marked = point_to_base(approach.stance, where.pose(0.0)[0] + where.rotation @ where.link.marker)
     assert np.linalg.norm(tip - marked) < 0.15, "too far from the marker to be held"
     assert turn[:, 0] @ into > 0.4, "the cup does not face it"
-    # The last stretch is driven straight on, and the arm keeps clear of everything before it.
+    # The last part is driven straight, and before it the arm is free of obstacles.
     stretch = float(np.linalg.norm(approach.stance[:2] - approach.first[:2]))
     np.testing.assert_allclose(ahead(approach.first, stretch), approach.stance, atol=1e-9)
     assert scene.checker(approach.first).free(approach.posture, 0.0)
     assert scene.footprint(scene.arm).margin(*approach.first) > 0.0
 
 
-def test_an_arm_before_the_face_stays_as_it_is(simulator: Simulator) -> None:
+def test_an_arm_in_front_of_the_face_keeps_its_posture(simulator: Simulator) -> None:
     where = handle(LAYOUT_A, FRIDGE)
     scene = scene_of(simulator, before_handle(FRIDGE, 1.1))
     approach = plan_approach(scene, where, 0.0, opening=True)
@@ -399,7 +401,7 @@ def test_an_arm_before_the_face_stays_as_it_is(simulator: Simulator) -> None:
 def test_without_a_free_stance_there_is_no_approach(simulator: Simulator) -> None:
     where = handle(LAYOUT_A, DRAWER)
     scene = scene_of(simulator, before_handle(DRAWER, 0.95))
-    # The drawer behind a wall of boxes, where the arm would have to be.
+    # A wall stands in front of the drawer, at the place of the arm.
     centre = where.point(0.0) + 0.35 * where.normal(0.0)
     walled = with_a_body(scene, np.array([centre[0], centre[1], 0.8]), (0.1, 1.5, 0.8))
     assert abs(where.normal(0.0)[0]) == pytest.approx(1.0), "the wall has to stand across"

@@ -1,4 +1,4 @@
-"""Demonstrators by servoing: they succeed, and what they say is read off the state."""
+"""Servoing demonstrators: their success, and labels that depend on the state only."""
 
 import dataclasses
 import itertools
@@ -42,7 +42,7 @@ STEPS = 300
 
 
 class Envs:
-    """An environment of each skill, made when it is first asked for."""
+    """One environment for each skill, created at the first use."""
 
     def __init__(self) -> None:
         self._made: dict[str, SkillEnv] = {}
@@ -66,7 +66,7 @@ def envs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Envs]:
 
 
 def begun(env: SkillEnv) -> Demonstrator:
-    """A teacher that knows of the episode no more than what can be seen now."""
+    """Returns a teacher that has seen only the current state of the episode."""
     teacher = registry.get(env.batch.spec.name).make_demonstrator()
     teacher.begin(env.episode, env.goal, env.world)
     return teacher
@@ -76,7 +76,7 @@ CHOSEN = [(skill, start) for skill, starts in (SKILLS | DOORS).items() for start
 
 
 @pytest.mark.parametrize(("skill", "start"), CHOSEN)
-def test_a_teacher_brings_a_start_to_success(envs: Envs, skill: str, start: int) -> None:
+def test_a_teacher_reaches_success_from_a_start(envs: Envs, skill: str, start: int) -> None:
     env = envs(skill)
     env.reset(options={"start": start})
     teacher = begun(env)
@@ -90,17 +90,20 @@ def test_a_teacher_brings_a_start_to_success(envs: Envs, skill: str, start: int)
 
 
 @pytest.mark.parametrize(("skill", "seen"), [*itertools.product(SKILLS, (True,)), *FROM_NOW])
-def test_a_state_has_one_label_whatever_came_before(envs: Envs, skill: str, seen: bool) -> None:
-    """Until what is left is the way back, which depends on where it began.
+def test_the_label_of_a_state_does_not_depend_on_earlier_states(
+    envs: Envs, skill: str, seen: bool
+) -> None:
+    """Holds until only the way back is left, which depends on its start.
 
-    Another teacher is asked that has `seen` the first state of the episode and none in between, or
-    of skills with an empty hand, in which nothing can slip, no other at all.
+    The label is compared with that of a second teacher. With `seen`, the second teacher has
+    observed the first state of the episode; without, which suffices for skills with an empty
+    hand because no object can slip, it has observed no earlier state.
     """
     env = envs(skill)
     env.reset(options={"start": SKILLS[skill][1]})
     first, does = env.world, Disturbed(np.random.default_rng(3), 0.2, 0.2)
     teacher = begun(env)
-    asked, moved = 0, 0.0
+    compared, moved = 0, 0.0
     for step in range(120):
         label, valid = teacher.label(env.world)
         if env.world.held[0] != first.held[0]:
@@ -113,14 +116,14 @@ def test_a_state_has_one_label_whatever_came_before(envs: Envs, skill: str, seen
             again, known = other.label(env.world)
             assert known == valid
             np.testing.assert_allclose(again, label, atol=1e-3)
-            asked, moved = asked + 1, moved + float(np.abs(label).max())
+            compared, moved = compared + 1, moved + float(np.abs(label).max())
         *_, terminated, _, _ = env.step(does(label))
         if terminated:
             break
-    assert asked >= 2 and moved / asked > 0.3
+    assert compared >= 2 and moved / compared > 0.3
 
 
-def test_a_teacher_that_was_asked_before_forgets_the_episode(envs: Envs) -> None:
+def test_a_teacher_forgets_the_previous_episode(envs: Envs) -> None:
     env = envs("pick")
     env.reset(options={"start": 1})
     expected, _ = begun(env).label(env.world)
@@ -134,7 +137,7 @@ def test_a_teacher_that_was_asked_before_forgets_the_episode(envs: Envs) -> None
     assert np.abs(other - expected).max() > 0.1
 
 
-def test_an_object_is_put_on_a_shelf_from_before_it(envs: Envs) -> None:
+def test_an_object_enters_a_covered_shelf_from_the_front(envs: Envs) -> None:
     base = datasets.load(load_scenario("in_fridge"), "train", 5, 0, 1, 1)[4]
     shelf = base.objects[0].pos
     opened = dataclasses.replace(base, articulation={"fridge_push_point": 1.5})
@@ -155,12 +158,12 @@ def test_an_object_is_put_on_a_shelf_from_before_it(envs: Envs) -> None:
             break
     env.close()
     assert info["success"], env.failures[info["failure"]]
-    # When it comes over its place it is hardly higher than where it is left.
+    # Above its final place, the object is hardly higher than at the end.
     near = [at for at in objects if np.linalg.norm(at[:2] - objects[-1][:2]) < 0.1]
     assert near[0][2] < objects[-1][2] + 0.06
 
 
-def test_what_is_out_of_reach_has_no_label(envs: Envs) -> None:
+def test_an_object_out_of_reach_gives_no_valid_label(envs: Envs) -> None:
     env = envs("pick")
     env.reset(options={"start": 0})
     teacher = begun(env)
@@ -174,7 +177,7 @@ def test_what_is_out_of_reach_has_no_label(envs: Envs) -> None:
 
 
 class Floor:
-    """A scene of nothing but a floor, on which the arm may be held in some headings only."""
+    """Scene of a bare floor on which the arm collides at some headings."""
 
     def __init__(self, base: np.ndarray, blocked: Callable[[float], bool] = lambda yaw: False):
         self.base, self._blocked = base, blocked
@@ -187,7 +190,7 @@ class Floor:
 
 
 def driven(scene: Floor, goal: np.ndarray) -> Iterator[tuple[float, float]]:
-    """The actions of 120 steps of a drive, each followed as if there were no inertia."""
+    """Yields the actions of a drive of 120 steps, each executed without inertia."""
     for _ in range(120):
         speed, turn = drive_to(cast(Scene, scene), REST, goal)
         yield speed, turn
@@ -207,10 +210,10 @@ def test_a_drive_to_a_pose_ends_there(at: tuple[float, float], yaw: float) -> No
 
 
 @pytest.mark.parametrize(("wall", "sign"), [(0.0, -1.0), (np.pi, 1.0)])
-def test_a_drive_goes_backwards_where_the_arm_faces_a_wall_on_the_way(
+def test_a_drive_goes_backwards_if_the_arm_would_face_a_wall_on_the_way(
     wall: float, sign: float
 ) -> None:
-    """The way is along x; with the arm towards the wall, the robot cannot stand at its end."""
+    """The path is along x; with the arm towards the wall, the robot cannot stand at its end."""
     goal = np.array([1.0, 0.0, 0.5 * np.pi])
     scene = Floor(np.array([0.0, 0.0, 0.5 * np.pi]), lambda yaw: abs(wrap(yaw - wall)) < 0.5)
     moved = [speed for speed, _ in driven(scene, goal) if abs(speed) > 0.05]
@@ -218,7 +221,7 @@ def test_a_drive_goes_backwards_where_the_arm_faces_a_wall_on_the_way(
     assert np.linalg.norm(scene.base[:2] - goal[:2]) < 0.11
 
 
-# -- of what ways are made ---------------------------------------------------------------------
+# -- parts of a motion ----------------------------------------------------------------------------
 
 
 def test_stances_are_free_and_face_the_point(envs: Envs) -> None:

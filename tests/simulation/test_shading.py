@@ -28,7 +28,7 @@ def render(scene_, camera, cutaway=None, **options):
     return shader.render(*geoms, camera.pos, camera.mat, **options).astype(int)
 
 
-def test_picture_has_the_asked_shape_and_is_repeatable():
+def test_an_image_has_the_requested_shape_and_is_reproducible():
     model = furnished_model()
     data = mujoco.MjData(model)
     mujoco.mj_forward(model, data)
@@ -43,7 +43,7 @@ def test_picture_has_the_asked_shape_and_is_repeatable():
 
 
 @pytest.mark.parametrize("kind", ["box", "sphere", "cylinder", "capsule"])
-def test_a_shape_shows_its_colour_where_it_is(kind):
+def test_a_shape_is_drawn_in_its_colour_at_its_place(kind):
     things = scene(FLOOR + f'<geom type="{kind}" pos="0 0 .5" size=".3 .3 .3" rgba=".8 .1 .1 1"/>')
     picture = render(things, look_at((-2, 0, 1.2), (0, 0, 0.5)))
     red, green, blue = picture[45, 60]
@@ -68,7 +68,7 @@ def test_a_box_in_the_air_casts_a_shadow():
     assert 100 < (darker > 20).sum() < 2000
 
 
-def test_a_flat_face_has_no_outline_and_its_border_has():
+def test_a_flat_face_has_an_outline_only_at_its_border():
     wall = '<geom type="box" pos="2 0 0" size=".1 .8 .8" rgba=".6 .6 .6 1"/>'
     picture = render(scene(wall), look_at((0, 0, 0), (1, 0, 0)), shadows=False).mean(axis=2)
     face = picture[25:65, 40:80]
@@ -105,7 +105,7 @@ def test_only_groups_between_camera_and_focus_are_cut_away():
     assert np.array_equal(together, expected)
 
 
-def test_markers_shine_through_what_hides_them():
+def test_markers_are_visible_through_obstacles():
     wall = scene('<geom type="box" pos="2 0 0" size=".1 2 2" rgba=".5 .5 .5 1"/>')
     camera = look_at((0, 0, 0), (1, 0, 0))
 
@@ -159,7 +159,7 @@ def test_third_person_camera_keeps_robot_and_workspace_in_view():
         assert -3.2 < camera.pos[0] < 4.9 and -8.4 < camera.pos[1] < 1.4
 
 
-def test_third_person_camera_is_beside_the_robot_a_little_behind_and_upright():
+def test_third_person_camera_is_upright_beside_and_slightly_behind_the_robot():
     camera = third_person_camera((0.5, -3.0, 0.7), (1.0, -2.5, 0.8), ROOMS)
     offset = camera.pos[:2] - (0.5, -3.0)
     assert -1.5 < offset @ (math.cos(0.7), math.sin(0.7)) < -0.5
@@ -169,7 +169,7 @@ def test_third_person_camera_is_beside_the_robot_a_little_behind_and_upright():
     assert camera.mat[2, 0] == pytest.approx(0.0) and camera.mat[2, 1] > 0
 
 
-def test_third_person_camera_moves_smoothly_and_arrives():
+def test_third_person_camera_moves_smoothly_to_its_new_pose():
     start, end = ((0.0, -3.0, 0.0), (1, -3, 0.8)), ((0.5, -2.0, 2.0), (0.3, -1.5, 0.8))
     camera = third_person_camera(*start, ROOMS)
     for _ in range(100):
@@ -180,6 +180,6 @@ def test_third_person_camera_moves_smoothly_and_arrives():
     assert in_picture(camera, end[1])
 
 
-def test_look_at_straight_down_is_an_orientation():
+def test_look_at_straight_down_is_a_valid_orientation():
     mat = look_at((0, 0, 3), (0, 0, 0)).mat
     assert np.allclose(mat.T @ mat, np.eye(3)) and np.allclose(mat[:, 2], (0, 0, 1))

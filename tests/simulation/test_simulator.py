@@ -69,7 +69,7 @@ def just_reset(simulator: MujocoSimulator) -> None:
 def all_asleep(simulator: MujocoSimulator) -> None:
     simulator.reset([0], [box_in_front()])
     repeat(simulator, IDLE, 40)
-    assert simulator.homes[0].data.ntree_awake == 1  # the robot never sleeps
+    assert simulator.homes[0].data.ntree_awake == 1  # only the robot never sleeps
 
 
 def in_mid_air(simulator: MujocoSimulator) -> None:
@@ -85,7 +85,7 @@ def in_mid_air(simulator: MujocoSimulator) -> None:
 
 
 def arm_on_furniture(simulator: MujocoSimulator) -> None:
-    """The robot turns its stretched arm against the wall of a cupboard."""
+    """Drives the stretched arm of the robot against furniture."""
     x, y = roomiest(LAYOUT_A)
     simulator.reset([0], [episode(LAYOUT_A, (x, y, 0.0))])
     drive = IDLE.copy()
@@ -98,14 +98,14 @@ def arm_on_furniture(simulator: MujocoSimulator) -> None:
 
 
 def holding_a_drawer(simulator: MujocoSimulator) -> None:
-    """In the middle of pulling it, with a bowl inside."""
+    """Pulls a drawer with a bowl inside, up to the middle of the motion."""
     take_drawer(simulator, in_drawer("024_bowl"))
     repeat(simulator, driving(-0.2, HOLD), 12)
     assert simulator.homes[0].held_joint >= 0
 
 
 def letting_a_drawer_go(simulator: MujocoSimulator) -> None:
-    """Released, but the cup is still on its face."""
+    """Releases a drawer while the cup is still on its face."""
     take_drawer(simulator)
     pull_drawer(simulator)
     repeat(simulator, IDLE, 2)
@@ -134,7 +134,7 @@ SITUATIONS = {
 
 
 def some_actions() -> np.ndarray:
-    """(STEPS, 11): driving, waving and letting go in the end."""
+    """Returns actions (STEPS, 11) that drive, wave and release the grip at the end."""
     rng = np.random.default_rng(3)
     actions = np.repeat(rng.uniform(-1, 1, (STEPS // 6, act.SIZE)), 6, axis=0)
     actions[:, act.BASE] *= 0.3
@@ -143,7 +143,7 @@ def some_actions() -> np.ndarray:
 
 
 def everything(simulator: MujocoSimulator, env: int) -> dict[str, bytes]:
-    """All that can be seen of a home, and all that is in a snapshot of it."""
+    """Returns state, depth image and snapshot arrays of a home."""
     state = simulator.state([env])
     seen = {f.name: np.asarray(getattr(state, f.name)) for f in dataclasses.fields(state)}
     seen["depth"] = simulator.depth([env])
@@ -165,7 +165,7 @@ def test_a_restored_home_has_the_same_future_bit_for_bit(
     for action in some_actions():
         simulator.step([0], action[None])
         future.append(everything(simulator, 0))
-    # Home 1 is in the middle of something else, in another apartment and with other objects.
+    # Home 1 is in another state, in another apartment and with other objects.
     x, y = roomiest(LAYOUT_B)
     other = [on_floor("024_bowl", x + 0.7, y), on_floor("004_sugar_box", x, y + 0.8)]
     simulator.reset([1], [episode(LAYOUT_B, (x, y, 1.0), *other)])
@@ -227,7 +227,7 @@ def test_a_snapshot_of_another_engine_or_size_is_refused(simulator: MujocoSimula
 
 
 def filled(name: str, value: float, at: Any = ...) -> tuple[str, Callable[[Any], np.ndarray]]:
-    """An array of a snapshot with something written into it."""
+    """Returns the name of a snapshot's array and a function that overwrites values in it."""
 
     def change(values: np.ndarray) -> np.ndarray:
         changed = values.copy()
@@ -240,7 +240,7 @@ def filled(name: str, value: float, at: Any = ...) -> tuple[str, Callable[[Any],
 FAR = 10**8
 DAMAGED = (
     *(filled(f"model/{name}", FAR) for name in ("bvh_child", "bvh_nodeid")),
-    filled("model/bvh_child", 0),  # goes round
+    filled("model/bvh_child", 0),  # a cycle
     *(filled(f"data/{name}", FAR) for name in ("body_awake_ind", "dof_awake_ind", "tree_asleep")),
     *(filled(f"data/{name}", -FAR) for name in ("parent_awake_ind", "moment_colind")),
     *(filled(f"data/{name}", FAR) for name in ("moment_rowadr", "moment_rownnz", "body_awake")),
@@ -264,7 +264,7 @@ DAMAGED = (
 
 
 @pytest.mark.parametrize(("name", "change"), DAMAGED)
-def test_a_damaged_snapshot_is_refused_by_array(
+def test_a_damaged_snapshot_is_refused_with_the_name_of_the_array(
     simulator: MujocoSimulator, name: str, change: Callable[[Any], np.ndarray]
 ) -> None:
     just_reset(simulator)
@@ -287,7 +287,7 @@ def test_a_snapshot_with_other_arrays_is_refused(simulator: MujocoSimulator) -> 
             simulator.restore(0, dataclasses.replace(snapshot, arrays=arrays))
 
 
-def test_a_snapshot_may_have_another_tree_over_what_stands_still(
+def test_a_snapshot_may_have_another_tree_over_static_bodies(
     simulator: MujocoSimulator,
 ) -> None:
     just_reset(simulator)
@@ -389,7 +389,7 @@ def test_a_home_takes_any_mixture_of_shapes(simulator: MujocoSimulator) -> None:
         assert np.abs(simulator.state([0]).object_pos[0, :12] - placed).max() < 0.005
 
 
-def test_an_unknown_object_names_the_nearest(simulator: MujocoSimulator) -> None:
+def test_an_unknown_object_is_refused_with_the_nearest(simulator: MujocoSimulator) -> None:
     x, y = roomiest(LAYOUT_A)
     strange = ObjectPlacement("024_bow", (x, y, 1.0), (1, 0, 0, 0), "floor")
     with pytest.raises(UserError, match="did you mean '024_bowl'"):
@@ -450,7 +450,7 @@ def test_actions_beyond_one_count_as_one(simulator: MujocoSimulator) -> None:
     assert differences(*ends) == []
 
 
-def test_full_speed_is_83_millimetres_and_4_8_degrees_a_step() -> None:
+def test_full_speed_is_83_millimetres_and_4_8_degrees_per_step() -> None:
     simulator = make(filter_base=False)
     free_robot(simulator)
     drive = IDLE.copy()
@@ -470,7 +470,7 @@ def test_full_speed_is_83_millimetres_and_4_8_degrees_a_step() -> None:
     assert step[2] == pytest.approx(2.5 / 30, rel=0.01)
 
 
-def test_the_stop_part_of_an_action_does_nothing_to_the_world(simulator: MujocoSimulator) -> None:
+def test_the_stop_part_of_an_action_does_not_affect_the_world(simulator: MujocoSimulator) -> None:
     ends = []
     for stop in (0.0, 1.0):
         free_robot(simulator)
@@ -481,7 +481,7 @@ def test_the_stop_part_of_an_action_does_nothing_to_the_world(simulator: MujocoS
     assert differences(*ends) == []
 
 
-def test_an_object_falls_as_fast_as_gravity_says(simulator: MujocoSimulator) -> None:
+def test_an_object_falls_with_the_acceleration_of_gravity(simulator: MujocoSimulator) -> None:
     x, y = roomiest(LAYOUT_A)
     for name in ("007_tuna_fish_can", "021_bleach_cleanser", "026_sponge", "013_apple"):
         dropped = on_floor(name, x + 0.9, y, lift=1.0)
@@ -496,10 +496,10 @@ def test_an_object_falls_as_fast_as_gravity_says(simulator: MujocoSimulator) -> 
 
 
 def wild_drives(simulator: MujocoSimulator, count: int) -> tuple[float, float]:
-    """Least clearance (m) and greatest force (N) of random drives over the free floor.
+    """Returns least clearance (m) and greatest force (N) of random drives over the free floor.
 
-    A drive ends at its first bump: what an arm that hits something does to the base is not the
-    filter's affair.
+    A drive ends at its first contact, because the filter does not control the effect of a
+    colliding arm on the base.
     """
     rng = np.random.default_rng(11)
     floor = floor_map(LAYOUT_A)
@@ -521,16 +521,16 @@ def wild_drives(simulator: MujocoSimulator, count: int) -> tuple[float, float]:
 
 def test_the_filtered_base_stays_on_the_free_floor(simulator: MujocoSimulator) -> None:
     least, _ = wild_drives(simulator, 200)
-    # The disc of 0.3 m, less two cells of the grid.
+    # The base's disc of 0.3 m, less two cells of the grid.
     assert least > BASE_RADIUS - 0.05
 
 
 @pytest.mark.parametrize("yaw", [0.5, 1.2, 1.5, 1.57, 1.7, 2.2])
-def test_the_filtered_base_that_slides_along_a_wall_stops_at_the_next_one(yaw: float) -> None:
-    """A room of 4 m x 4 m, one end of which narrows to a bay of 1.25 m to the left."""
+def test_a_filtered_base_that_slides_along_a_wall_stops_at_the_next_one(yaw: float) -> None:
+    """The room is 4 m x 4 m; one end narrows to a bay 1.25 m wide on the left."""
     blocked = np.ones((180, 180), np.bool_)
     blocked[10:170, 10:170] = False
-    blocked[120:, 60:] = True  # from y = 3 m on, but for x < 1.5 m
+    blocked[120:, 60:] = True  # beyond y = 3 m, except for x < 1.5 m
     metres = CELL_M * (cells_to(blocked) - cells_to(~blocked))
     floor = FloorMap((0.0, 0.0), metres.astype(np.float32))
     x, y, least = 1.9, 0.6, np.inf
@@ -541,12 +541,12 @@ def test_the_filtered_base_that_slides_along_a_wall_stops_at_the_next_one(yaw: f
         x, y = x + vx / CONTROL_HZ, y + vy / CONTROL_HZ
         least = min(least, floor.clearance(x, y))
     assert least > BASE_RADIUS - 0.03
-    assert y > 2.55  # where the room narrows, or farther, in the bay
+    assert y > 2.55  # at the narrow end of the room, or in the bay
     if yaw == 2.2:
         assert x < 1.25 and y > 3.5
 
 
-def test_the_unfiltered_base_bumps_into_things() -> None:
+def test_the_unfiltered_base_collides_with_furniture() -> None:
     least, most = wild_drives(make(filter_base=False), 60)
     assert least < BASE_RADIUS - 0.05
     assert most > 500
@@ -556,7 +556,7 @@ def test_the_unfiltered_base_bumps_into_things() -> None:
 
 
 def force(pairs: list[tuple[int, int]], normal: list[float], held: int = -1) -> float:
-    """`largest_force` of contacts of three dimensions; geoms 0 and 1 are the robot, 2 the floor."""
+    """Computes `largest_force` of 3D contacts; geoms 0 and 1 are the robot, 2 the floor."""
     robot = np.array([True, True, False, False, False, False])
     rows = np.repeat(np.array(normal) / 4, 4)  # four edges of a pyramid
     address = 4 * np.arange(len(pairs))
@@ -564,16 +564,16 @@ def force(pairs: list[tuple[int, int]], normal: list[float], held: int = -1) -> 
     return largest_force(np.array(pairs), dim, address, rows, robot, 2, held)
 
 
-def test_force_is_the_largest_of_one_contact() -> None:
+def test_force_is_that_of_the_strongest_contact() -> None:
     assert force([(0, 3), (4, 1)], [50.0, 70.0]) == pytest.approx(70.0)
 
 
-def test_floor_self_and_held_object_do_not_count_at_the_robot() -> None:
+def test_robot_contacts_with_floor_itself_and_held_object_do_not_count() -> None:
     assert force([(0, 2), (0, 1), (0, 5)], [500.0, 500.0, 500.0], held=5) == 0.0
     assert force([(0, 5)], [500.0], held=4) == pytest.approx(500.0)
 
 
-def test_contacts_of_objects_count_the_held_one_s_too() -> None:
+def test_contacts_of_objects_count_including_those_of_the_held_object() -> None:
     assert force([(3, 4), (2, 5)], [400.0, 500.0]) == pytest.approx(500.0)
     assert force([(3, 5), (1, 4)], [400.0, 300.0], held=5) == pytest.approx(400.0)
 
@@ -600,7 +600,8 @@ def test_rises_of_force_by_more_than_20_newtons_are_summed() -> None:
 
     assert total(0, 50, 50, 50) == pytest.approx(50.0)
     assert total(0, 50, 10, 60) == pytest.approx(100.0)
-    assert total(0, 15, 30, 45) == pytest.approx(30.0)  # from 0 to 30; 15 more are too few
+    # One rise from 0 to 30; the last rise of 15 is too small.
+    assert total(0, 15, 30, 45) == pytest.approx(30.0)
     assert total(100, 130, 0, 20) == pytest.approx(130.0)
 
 
@@ -610,12 +611,12 @@ def test_a_contact_without_constraint_rows_does_not_count() -> None:
     assert largest_force(pairs, dim, address, np.zeros(0), robot, 1, -1) == 0.0
 
 
-def test_a_lasting_push_against_a_wall_is_one_rise_as_strong_as_it_is_on_each_contact() -> None:
+def test_a_lasting_push_against_a_wall_counts_as_one_rise_of_force() -> None:
     simulator = make(filter_base=False)
     start, newton = at_a_wall(), 1000.0
     simulator.reset([0], [start])
     push = IDLE.copy()
-    # The velocity actuator pulls with gain times the speed that is missing.
+    # The force of the velocity actuator is gain times velocity error.
     gain = simulator.home.model.actuator("base_x").gainprm[0]
     push[8] = -newton / gain / act.BASE_LINEAR_MPS
     repeat(simulator, push, 90)
@@ -629,7 +630,10 @@ def test_a_lasting_push_against_a_wall_is_one_rise_as_strong_as_it_is_on_each_co
 
 
 def at_a_wall() -> Episode:
-    """The robot's back to the middle of a long wall, 2 cm from it, arm pointing away."""
+    """Returns an episode with the robot's back 2 cm from the middle of a long wall.
+
+    The arm points away from the wall.
+    """
     layouts = load_layout_set("replica_cad")
     floor = floor_map(LAYOUT_A)
     for wall in sorted(layouts.walls, key=lambda w: -max(w.half[:2])):
@@ -643,7 +647,7 @@ def at_a_wall() -> Episode:
     raise AssertionError("no wall stands free")
 
 
-def test_shapes_and_body_poses_are_where_the_engine_has_its_geoms() -> None:
+def test_shapes_and_body_poses_agree_with_the_geoms_of_the_engine() -> None:
     simulator, start = make(), box_in_front()
     simulator.reset([0], [start])
     for _ in range(30):

@@ -21,7 +21,9 @@ def test_distances_in_cells_are_exact() -> None:
 
 @pytest.mark.parametrize("layout", [LAYOUT_A, LAYOUT_B])
 @pytest.mark.parametrize("joints", [CLOSED, OPENED])
-def test_slabs_say_how_far_the_boxes_are(layout: str, joints: tuple[float, ...]) -> None:
+def test_slab_maps_contain_the_distance_to_the_nearest_box(
+    layout: str, joints: tuple[float, ...]
+) -> None:
     maps = slab_maps(layout, SLAB_M, COUNT, joints, MOST_M)
     obstacles, floor = layout_obstacles(layout, joints), floor_map(layout)
     reach = (np.abs(obstacles.rotation[:, 2]) * obstacles.half).sum(axis=1)
@@ -43,7 +45,7 @@ def test_slabs_say_how_far_the_boxes_are(layout: str, joints: tuple[float, ...])
         away = np.hypot(*(point - obstacles.centre[rows, :2]).T)
         close = away < MOST_M + np.linalg.norm(obstacles.half[rows], axis=1)
         if (upright[rows] | ~close).all():
-            # The room's outline, which is drawn too, is that of its walls to within a cell.
+            # The room's outline, also drawn, agrees with its walls to within a cell.
             assert found == pytest.approx(
                 min(distance[upright[rows]].min(initial=MOST_M), MOST_M), abs=0.03
             )
@@ -51,7 +53,7 @@ def test_slabs_say_how_far_the_boxes_are(layout: str, joints: tuple[float, ...])
     assert near > 50
 
 
-def test_what_is_kept_of_a_layout_is_not_drawn_on() -> None:
+def test_the_cached_map_of_a_layout_is_not_modified() -> None:
     before = slab_maps(LAYOUT_A, SLAB_M, COUNT, CLOSED, MOST_M)
     opened = slab_maps(LAYOUT_A, SLAB_M, COUNT, OPENED, MOST_M)
     assert (before != opened).any()

@@ -67,7 +67,7 @@ def away(start: Start, point: tuple[float, ...]) -> float:
 # -- the distributions -------------------------------------------------------------------------
 
 
-def test_navigate_starts_three_metres_away_as_the_crow_flies_and_holds_in_a_sixth() -> None:
+def test_navigate_starts_3_metres_away_holding_an_object_in_a_sixth_of_cases() -> None:
     drawn_starts = drawn("navigate", 120)
     held = 0
     for start in drawn_starts:
@@ -83,7 +83,7 @@ def test_navigate_starts_three_metres_away_as_the_crow_flies_and_holds_in_a_sixt
     assert 8 <= held <= 34  # within 3 standard deviations of 20
 
 
-def test_pick_and_place_start_within_two_metres_facing_it_but_for_noise() -> None:
+def test_pick_and_place_start_within_2_metres_facing_the_goal_with_noise() -> None:
     errors = []
     for start in drawn("pick"):
         pos = start.episode.objects[start.goal.object].pos
@@ -96,26 +96,26 @@ def test_pick_and_place_start_within_two_metres_facing_it_but_for_noise() -> Non
         assert start.episode.held == target.object
         assert away(start, target.goal) <= 2.0
         errors.append(facing_error(start, np.array(target.goal)))
-    # Collisions thin out the tails of the normal distribution, so its spread can only be bounded.
+    # Collisions thin out the tails of the normal distribution, so the test only bounds its spread.
     assert 0.3 < np.std(errors) < 0.65
     assert abs(np.mean(errors)) < 0.2
 
 
-def test_starts_can_be_farther_or_nearer_than_the_skills_own() -> None:
+def test_starts_can_be_nearer_or_farther_than_by_default() -> None:
     def distances(text: str) -> list[float]:
         source = StartSource("pick", text, split="val", num_objects=12, num_episodes=8)
         starts = [source[index] for index in range(COUNT)]
         return [away(s, s.episode.objects[s.goal.object].pos) for s in starts]
 
     nearer, own, farther = (distances(text) for text in ("near:1.2", "own", "near:6"))
-    # Where nothing is free so near, the circle grows; 1.2 m suffice for most.
+    # Without free floor that near, the circle grows; 1.2 m suffice in most cases.
     assert np.quantile(nearer, 0.8) <= 1.2 < max(own) <= 2.0
     assert 3.0 < max(farther) <= 6.0 and np.mean(farther) > 1.5 * np.mean(own)
     with pytest.raises(UserError, match="near:3 is not available for close_fridge"):
         StartSource("close_fridge", "near:3")
 
 
-def test_openings_can_start_on_any_side_of_the_handle() -> None:
+def test_opening_can_start_on_either_side_of_the_handle() -> None:
     source = StartSource("open_drawer", "near:1.4", split="val", num_objects=12, num_episodes=8)
     starts = [source[index] for index in range(COUNT)]
     points = [handle(s.episode.layout, s.goal.marker).point(0.0) for s in starts]
@@ -128,7 +128,7 @@ def test_openings_can_start_on_any_side_of_the_handle() -> None:
 
 
 @pytest.mark.parametrize("skill", ["pick", "place"])
-def test_starts_may_be_those_about_one_receptacle(skill: str) -> None:
+def test_starts_can_be_limited_to_one_receptacle(skill: str) -> None:
     where = {"split": "val", "num_objects": 12, "num_episodes": 8}
     own = StartSource(skill, "own", **where)
     rows = [row for row in range(8) if receptacle(own[row]) == receptacle(own[3])]
@@ -145,7 +145,7 @@ def test_starts_may_be_those_about_one_receptacle(skill: str) -> None:
 
 
 @pytest.mark.parametrize("skill", MARKERS)
-def test_open_and_close_start_before_the_handle_in_the_state_to_change(skill: str) -> None:
+def test_open_and_close_start_in_front_of_a_closed_or_open_handle(skill: str) -> None:
     marker = MARKERS[skill]
     joints = []
     for start in drawn(skill):
@@ -170,7 +170,7 @@ def test_open_and_close_start_before_the_handle_in_the_state_to_change(skill: st
     }.get(skill, (0.0, 0.0))
     assert low <= min(joints)
     assert max(joints) <= high
-    # A hand has room behind the fridge's door up to about 1.5 rad in the validation layouts.
+    # A hand fits behind the fridge's door up to about 1.5 rad in the validation layouts.
     assert max(joints) - min(joints) >= 0.45 * (high - low)
 
 
@@ -191,7 +191,7 @@ def test_nothing_touches_or_moves_at_a_start(skill: str, simulator: Simulator) -
         assert np.nanmax(np.abs(after.object_pos - before.object_pos)) < 0.004
 
 
-def test_what_is_in_an_open_drawer_has_gone_along() -> None:
+def test_objects_in_an_open_drawer_are_moved_with_it() -> None:
     for shut, wide in zip(drawn("open_drawer", 8), drawn("close_drawer", 8), strict=True):
         joint = wide.episode.articulation[DRAWER]
         grip = handle(wide.episode.layout, DRAWER)
@@ -209,12 +209,12 @@ def test_a_start_depends_on_its_index_alone(skill: str) -> None:
     assert start_episodes(skill, [10], "val", num_objects=12) == several[10:]
     poses = {start.episode.robot_start for start in several}
     assert len(poses) == 11
-    # The base episodes come round again, with the robot elsewhere.
+    # The base episodes repeat, with other poses of the robot.
     assert several[8].episode.layout == several[0].episode.layout
     assert several[8].episode.objects[1:] == several[0].episode.objects[1:]
 
 
-def test_skills_on_one_dataset_draw_apart_from_each_other() -> None:
+def test_skills_on_one_dataset_draw_different_poses() -> None:
     pick, place = drawn("pick", 8), drawn("place", 8)
     assert [s.episode.layout for s in pick] == [s.episode.layout for s in place]
     poses = {s.episode.robot_start for s in (*pick, *place)}
@@ -228,7 +228,7 @@ def test_skills_on_one_dataset_draw_apart_from_each_other() -> None:
 
 
 @pytest.mark.parametrize("skill", ["open_fridge", "close_fridge", "open_drawer", "close_drawer"])
-def test_opening_and_closing_have_one_object_unless_asked_for_more(skill: str) -> None:
+def test_opening_and_closing_have_one_object_by_default(skill: str) -> None:
     [start] = start_episodes(skill, [0], "val", processes=1)
     assert len(start.episode.objects) == 1
     assert start.episode.objects[0].receptacle in ("fridge", "drawer_right_top")
@@ -258,7 +258,7 @@ def test_bad_arguments_are_refused_by_name(arguments: tuple, message: str) -> No
 # -- recorded starts ---------------------------------------------------------------------------
 
 
-def test_recorded_starts_come_back_and_restore_exactly(
+def test_recorded_starts_are_loaded_and_restored_exactly(
     simulator: Simulator, tmp_path: Path
 ) -> None:
     recorded = []
@@ -282,7 +282,7 @@ def test_recorded_starts_come_back_and_restore_exactly(
         np.testing.assert_array_equal(one, other)
 
 
-def test_files_that_hold_no_starts_are_refused(simulator: Simulator, tmp_path: Path) -> None:
+def test_files_without_valid_starts_are_refused(simulator: Simulator, tmp_path: Path) -> None:
     start = drawn("pick", 1)[0]
     with pytest.raises(UserError, match="number 0 has no snapshot"):
         save_starts(tmp_path / "none.npz", [start])
@@ -298,7 +298,7 @@ def test_files_that_hold_no_starts_are_refused(simulator: Simulator, tmp_path: P
 
 
 def changed_file(path: Path, change: Callable[[Any, Any], object]) -> None:
-    """A file of starts with the header or the arrays of its first start changed."""
+    """Changes the header or the arrays of the first start in a file of starts."""
     with np.load(path) as file:
         arrays = {name: file[name] for name in file.files}
     header = json.loads(str(arrays["0|"]))
@@ -355,7 +355,7 @@ def test_a_damaged_file_of_starts_is_refused_when_it_is_read(
 
 
 @pytest.mark.parametrize(("change", "message"), LATER)
-def test_starts_that_do_not_fit_are_refused_before_a_training(
+def test_incompatible_starts_are_refused_before_a_training(
     recorded_file: Path, tmp_path: Path, change: Callable[[Any, Any], object], message: str
 ) -> None:
     path = tmp_path / "starts.npz"

@@ -50,7 +50,7 @@ def simulator() -> MujocoSimulator:
 
 
 def joint(simulator: MujocoSimulator) -> float:
-    """How far the drawer is open, m."""
+    """Returns the joint position of the drawer, in m."""
     return float(simulator.state([0]).joints[0, INDEX])
 
 
@@ -78,7 +78,7 @@ def test_contact_alone_does_not_grasp(simulator: MujocoSimulator) -> None:
     assert simulator.state([0]).held[0] == -1
 
 
-def test_a_held_object_hangs_at_the_cup_and_carries_its_weight(simulator: MujocoSimulator) -> None:
+def test_a_held_object_keeps_its_place_at_the_cup_while_driving(simulator: MujocoSimulator) -> None:
     holding(simulator)
     grip = IDLE.copy()
     grip[act.GRIP] = 1.0
@@ -102,7 +102,7 @@ def test_release_drops_the_object(simulator: MujocoSimulator) -> None:
     assert state.object_pos[0, 0, 2] < height - 0.05
 
 
-def test_an_object_that_was_let_go_is_not_touched_until_the_cup_is_off(
+def test_a_released_object_has_no_contact_until_the_cup_has_moved_away(
     simulator: MujocoSimulator,
 ) -> None:
     arm_on_object(simulator)
@@ -112,12 +112,12 @@ def test_an_object_that_was_let_go_is_not_touched_until_the_cup_is_off(
     assert simulator.state([0]).held[0] == 0
     repeat(simulator, IDLE, 1)
     before = simulator.state([0])
-    repeat(simulator, driving(0.15), 8)  # the cup slides over the box, and does not take it along
+    repeat(simulator, driving(0.15), 8)  # the cup slides over the box without moving it
     after = simulator.state([0])
     assert after.held[0] == -1
     assert np.linalg.norm(after.ee_pos[0] - before.ee_pos[0]) > 0.05
     np.testing.assert_allclose(after.object_pos[0, 0], before.object_pos[0, 0], atol=0.002)
-    # Farther away than the box is long it is felt again.
+    # Contacts are on again once the cup is farther away than the box is long.
     cup = simulator.home.cup_geom
     simulator.restore(0, simulator.snapshot(0))
     assert simulator.homes[0].geom_margin[cup] < 0.0
@@ -127,7 +127,7 @@ def test_an_object_that_was_let_go_is_not_touched_until_the_cup_is_off(
     assert simulator.homes[0].geom_margin[cup] >= 0.0
 
 
-def test_an_object_held_back_is_lost_and_says_so(simulator: MujocoSimulator) -> None:
+def test_a_held_object_pulled_off_the_cup_is_a_violation(simulator: MujocoSimulator) -> None:
     holding(simulator)
     home = simulator.homes[0]
     body = simulator.home.slot_body[0]
@@ -161,7 +161,7 @@ def test_a_hold_breaks_15_centimetres_from_the_objects_centre(simulator: MujocoS
         if state.violation[0]:
             break
     assert state.violation[0]
-    # Taken at its upper face, 0.105 m from its centre, it came off by 5 cm.
+    # The cup held the upper face, 0.105 m from the centre, and came off after 5 cm.
     assert max(away[:-1]) < 0.15 <= away[-1] < 0.2
 
 
@@ -181,7 +181,7 @@ def test_the_cup_takes_the_object_that_it_touches_most_deeply() -> None:
 
 
 def in_hand(name: str, yaw: float = 0.9, **changes: object) -> Episode:
-    """An episode that starts with one object in the cup; another lies about."""
+    """Returns an episode that starts with one object in the cup and another on the floor."""
     x, y = roomiest(LAYOUT_A)
     others = [on_floor("013_apple", x - 0.8, y), on_floor(name, x, y + 0.9)]
     return dataclasses.replace(episode(LAYOUT_A, (x, y, yaw), *others), held=1, **changes)
@@ -199,7 +199,7 @@ def test_an_object_in_hand_at_the_start_hangs_upright_from_the_cup(
     turn = quat_matrix(state.object_quat[0, 1])
     np.testing.assert_allclose(turn[:, 2], UP, atol=1e-9)
     np.testing.assert_allclose(turn[:2, 0], [np.cos(0.9), np.sin(0.9)], atol=1e-9)
-    # It stays so while the robot waits and drives.
+    # The object keeps its pose while the robot waits and drives.
     for action in [HOLD] * 20 + [driving(0.1, HOLD)] * 20:
         simulator.step([0], action[None])
         after = simulator.state([0])
@@ -212,14 +212,14 @@ def test_an_object_in_hand_at_the_start_hangs_upright_from_the_cup(
     assert simulator.state([0]).object_pos[0, 1, 2] < state.object_pos[0, 1, 2] - 0.3
 
 
-def test_an_object_in_hand_and_open_doors_survive_a_file(tmp_path: object) -> None:
+def test_held_objects_and_open_doors_are_kept_in_files(tmp_path: object) -> None:
     start = in_hand("024_bowl", articulation={FRIDGE: 1.5, DRAWER: 0.25})
     assert Episode.from_json(json.loads(json.dumps(start.to_json()))) == start
     save_episodes(f"{tmp_path}/set.jsonl.gz", [start])
     assert load_episodes(f"{tmp_path}/set.jsonl.gz") == [start]
 
 
-def test_an_episode_that_says_nothing_of_a_held_object_holds_none() -> None:
+def test_a_record_without_a_held_object_holds_none() -> None:
     record = in_hand("024_bowl").to_json()
     del record["held"]
     assert Episode.from_json(record).held == -1
@@ -236,7 +236,7 @@ def test_a_held_object_out_of_range_is_refused_in_one_line(held: int) -> None:
 # -- doors and drawers -------------------------------------------------------------------------
 
 
-def test_a_drawer_is_held_only_on_touch(simulator: MujocoSimulator) -> None:
+def test_a_drawer_is_held_only_on_contact(simulator: MujocoSimulator) -> None:
     simulator.reset([0], [before_handle(DRAWER)])
     reach_face(simulator, DRAWER, gap=0.02, grip=1.0)
     assert simulator.state([0]).held_joint[0] == -1
@@ -266,7 +266,7 @@ def test_a_drawer_is_held_only_within_15_centimetres_of_its_marker(
     assert holds or state.force[0] > 0.0, "the cup does not touch the face"
 
 
-def test_driving_back_opens_a_held_drawer_and_driving_on_shuts_it(
+def test_driving_back_opens_a_held_drawer_and_driving_forward_closes_it(
     simulator: MujocoSimulator,
 ) -> None:
     take_drawer(simulator)
@@ -276,7 +276,7 @@ def test_driving_back_opens_a_held_drawer_and_driving_on_shuts_it(
         for _ in range(steps):
             simulator.step([0], driving(speed, HOLD)[None])
             state = simulator.state([0])
-            # A ball joint: the cup stays on its point of the face.
+            # The weld is a ball joint, so the cup stays on its point of the face.
             away = state.ee_pos[0] - grip.point(joint(simulator)) - offset
             assert np.linalg.norm(away) < 0.01
             assert state.held_joint[0] == INDEX and not state.violation[0]
@@ -302,11 +302,11 @@ def test_objects_in_a_drawer_move_with_it_and_stay_in_it(simulator: MujocoSimula
         assert place.contains(after, way)
         assert not place.contains(after)
         assert after[2] == pytest.approx(before[2], abs=0.01)
-    # The bowl does not roll, so it has hardly moved in the drawer.
+    # The bowl does not roll, so it hardly moves in the drawer.
     assert np.linalg.norm(state.object_pos[0, 0] - start[0] - way) < 0.05
 
 
-def test_letting_go_does_not_kick_a_drawer(simulator: MujocoSimulator) -> None:
+def test_releasing_a_drawer_does_not_push_it(simulator: MujocoSimulator) -> None:
     take_drawer(simulator)
     pull_drawer(simulator)
     before = simulator.state([0])
@@ -316,7 +316,7 @@ def test_letting_go_does_not_kick_a_drawer(simulator: MujocoSimulator) -> None:
         assert state.held_joint[0] == -1 and not state.violation[0]
         assert state.force[0] == 0.0
         assert abs(state.joints[0, INDEX] - before.joints[0, INDEX]) < 0.003
-    # Nor does it come along when the robot backs off.
+    # The drawer also stays in place when the robot backs off.
     repeat(simulator, driving(-0.2), 15)
     assert abs(joint(simulator) - before.joints[0, INDEX]) < 0.003
     assert simulator.state([0]).force_total[0] == before.force_total[0]
@@ -334,7 +334,7 @@ def test_gripping_again_on_the_face_holds_the_drawer_again(simulator: MujocoSimu
     assert joint(simulator) < opened - 0.1
 
 
-def test_once_off_the_face_the_cup_feels_it_again_and_needs_a_new_touch(
+def test_after_leaving_the_face_the_cup_needs_a_new_contact_to_hold(
     simulator: MujocoSimulator,
 ) -> None:
     take_drawer(simulator)
@@ -344,14 +344,14 @@ def test_once_off_the_face_the_cup_feels_it_again_and_needs_a_new_touch(
     opened = joint(simulator)
     repeat(simulator, HOLD, 3)
     assert simulator.state([0]).held_joint[0] == -1
-    # Now it pushes the drawer, which the cup passed through while it let go.
+    # Contacts are on again: the cup pushes the drawer that it passed through after release.
     repeat(simulator, IDLE, 1)
     repeat(simulator, driving(0.2), 20)
     assert joint(simulator) < opened - 0.1
     assert simulator.state([0]).held_joint[0] == -1
 
 
-def test_a_drawer_torn_off_the_cup_is_lost_and_says_so(simulator: MujocoSimulator) -> None:
+def test_a_drawer_torn_off_the_cup_is_a_violation(simulator: MujocoSimulator) -> None:
     take_drawer(simulator)
     pull_drawer(simulator)
     home, body = simulator.homes[0], simulator.home.marker_body[INDEX]
@@ -378,10 +378,10 @@ def test_the_fridge_turns_on_its_hinge_with_the_cup(simulator: MujocoSimulator) 
 
 
 @pytest.mark.parametrize("steps", [12, 20])
-def test_letting_go_does_not_kick_a_door_that_has_turned_into_the_cup(
+def test_releasing_a_door_that_has_turned_into_the_cup_does_not_push_it(
     simulator: MujocoSimulator, steps: int
 ) -> None:
-    """Held by a ball joint, the tilted cup reaches into the face, so a contact would throw it."""
+    """The ball joint lets the cup tilt into the face, so a contact would throw the door."""
     simulator.reset([0], [before_handle(FRIDGE)])
     reach_face(simulator, FRIDGE, gap=-0.01, grip=1.0)
     repeat(simulator, driving(-0.15, HOLD), steps)

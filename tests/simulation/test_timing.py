@@ -24,14 +24,14 @@ OUT = np.array([0.0, 0.5, 0.0, 0.3, 0.0, 0.8, 0.0])  # reaching far forward
 
 @pytest.fixture(scope="module")
 def room(simulator: Simulator) -> Scene:
-    """The robot at rest where there is most room, and nothing else on the floor."""
+    """Scene with the robot at rest where there is most room, without other objects on the floor."""
     start = episode(LAYOUT_A, (*roomiest(LAYOUT_A), 0.0))
     simulator.reset([0], [start])
     return look(start, simulator.state([0]))
 
 
 def with_a_post(scene: Scene, x: float, y: float, half: float = 0.05) -> Scene:
-    """The scene with a post, 1.2 m high, at a point of the base frame (the base looks along x)."""
+    """Returns the scene with a post, 1.2 m high, at a point of the base frame (base facing x)."""
     centre = np.array([[scene.base[0] + x, scene.base[1] + y, 0.6]])
     post = Bodies(np.array([BOX]), centre, np.eye(3)[None], np.array([[half, half, 0.6]]))
     return dataclasses.replace(scene, kinds=(object_kind("003_cracker_box"),), objects=post)
@@ -43,7 +43,7 @@ def forward(scene: Scene, distance: float) -> list[Leg]:
 
 
 def collides(scene: Scene, legs: list[Leg], path: np.ndarray, delay: int) -> bool:
-    """Whether something is hit at one of the moments that the plan looks at."""
+    """Returns whether there is a collision at one of the moments that the planner checks."""
     poses = list(drive_poses(scene.base, legs))
     arm = list(timing._arm_way(path))
     base_from, arm_from = max(-delay, 0), max(delay, 0)
@@ -56,7 +56,7 @@ def collides(scene: Scene, legs: list[Leg], path: np.ndarray, delay: int) -> boo
         posture = at(arm, moment - arm_from)
         for late in (-slack, 0, slack):
             if moment <= base_from and late != 0:
-                continue  # it has not been told to start yet
+                continue  # the base has not started yet
             pose = at(poses, moment - base_from - late)
             there = dataclasses.replace(scene, base=pose)
             margin = scene.footprint(posture).margin(*pose)
@@ -72,20 +72,20 @@ def collides(scene: Scene, legs: list[Leg], path: np.ndarray, delay: int) -> boo
 
 
 def delays(scene: Scene, legs: list[Leg], path: np.ndarray) -> list[int]:
-    """Those that are tried, the quickest first."""
+    """Returns the delays that the planner tries, the quickest first."""
     base, arm = len(drive_poses(scene.base, legs)), len(timing._arm_way(path))
     found = [round(share * base) for share in timing._ARM_WAITS]
     found += [-round(share * arm) for share in timing._BASE_WAITS]
     return sorted(found, key=lambda d: max(base + max(-d, 0), arm + max(d, 0)))
 
 
-def test_in_the_open_both_start_at_once(room: Scene) -> None:
+def test_in_the_open_base_and_arm_start_at_once(room: Scene) -> None:
     plan = plan_together(room, forward(room, 0.5), np.stack([REST, OUT]))
     assert plan is not None and plan.delay == 0
     np.testing.assert_array_equal(plan.path, OUT[None])
 
 
-def test_a_drive_that_is_too_short_to_count_does_not_keep_the_arm(room: Scene) -> None:
+def test_a_negligible_drive_does_not_delay_the_arm(room: Scene) -> None:
     path = np.stack([REST, OUT])
     for legs in (forward(room, 0.01), []):
         plan = plan_together(room, legs, path)
@@ -111,13 +111,13 @@ def test_a_plan_is_the_quickest_one_that_does_not_collide(room: Scene) -> None:
         plan = plan_together(scene, legs, path)
         assert (plan and plan.delay) == (free[0] if free else None)
         chosen.append(plan and plan.delay)
-    # All kinds of answers come up: at once, one later than the other, and not at all.
+    # All kinds of results occur: at once, either part delayed, and no plan.
     assert 0 in chosen and None in chosen
     assert any(delay is not None and delay > 0 for delay in chosen)
     assert any(delay is not None and delay < 0 for delay in chosen)
 
 
-def test_a_start_that_is_tight_does_not_make_one_wait_for_the_other(room: Scene) -> None:
+def test_a_tight_start_does_not_delay_base_or_arm(room: Scene) -> None:
     path, legs = np.stack([REST, OUT]), forward(room, -0.5)
     scene = dataclasses.replace(room, arm=REST)
     places = np.arange(1.0, 0.5, -0.002)
@@ -126,23 +126,23 @@ def test_a_start_that_is_tight_does_not_make_one_wait_for_the_other(room: Scene)
     assert tight.checker(tight.base).clearance(REST) > -0.01
     plan = plan_together(tight, legs, path)
     assert plan is not None and plan.delay < len(drive_poses(tight.base, legs))
-    # Farther on the way it has to keep clear.
+    # Farther on, the robot must keep clear.
     assert plan_together(with_a_post(scene, -0.2, -0.1, 0.02), legs, path) is None
 
 
-def test_the_straight_way_of_the_arm_is_taken_where_it_is_quicker(room: Scene) -> None:
+def test_the_straight_arm_path_is_used_if_it_is_quicker(room: Scene) -> None:
     scene = dataclasses.replace(room, arm=REST)
     around = np.stack([REST, REST + np.array([0.0, -0.2, 0.0, 0.8, 0.0, 0.0, 0.0]), OUT])
     plan = plan_together(scene, forward(scene, 0.3), around)
     assert plan is not None and len(plan.path) == 1
     np.testing.assert_array_equal(plan.path[0], OUT)
-    # What the arm can only reach by going around is not reached straight after the drive.
+    # With an obstacle, the arm does not move straight to its goal after the drive.
     post = with_a_post(scene, 1.15, 0.0, 0.03)
     straight = plan_together(post, forward(post, 0.3), np.stack([REST, OUT]), anywhere=True)
     assert straight is None or straight.delay < 0
 
 
-def test_the_arm_way_keeps_to_its_path_at_full_joint_speed() -> None:
+def test_the_arm_follows_its_path_at_full_joint_speed() -> None:
     path = np.stack([REST, REST + 0.49, REST + np.array([0.49, 0, 0.49, 0, 0.49, 0, 0.49])])
     way = timing._arm_way(path)
     assert len(way) == 1 + 2 * 40
@@ -151,7 +151,7 @@ def test_the_arm_way_keeps_to_its_path_at_full_joint_speed() -> None:
 
 
 class DriveAndWave(Routine):
-    """Drives on and stretches the arm, as the skills do."""
+    """Routine that drives forward and stretches the arm, like the skills."""
 
     distance, posture = 0.6, OUT
 
@@ -163,7 +163,7 @@ class DriveAndWave(Routine):
 
 
 def play(simulator: Simulator, start: Episode) -> tuple[int, Scene]:
-    """Steps until it is done, and the scene then."""
+    """Runs the routine to its end; returns steps and final scene."""
     simulator.reset([0], [start])
     world, routine = simulator.state([0]), DriveAndWave()
     routine.begin(start, SkillGoal(), world)

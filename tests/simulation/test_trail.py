@@ -1,4 +1,4 @@
-"""The trail of a robot: where cup and base have just been, for policies without memory."""
+"""The trail of cup and base over the last steps, an input for policies without memory."""
 
 import math
 
@@ -31,7 +31,7 @@ def test_distances_are_from_averages_of_the_steps_before() -> None:
         np.testing.assert_allclose(found[:, row], runs[-1].ee_pos - mean, atol=1e-12)
 
 
-def test_a_turn_is_the_short_way_around() -> None:
+def test_turns_are_measured_across_the_wrap_of_the_angle() -> None:
     before = rows(random_worlds(np.random.default_rng(0), 1), slice(0, 1))
     after = rows(random_worlds(np.random.default_rng(0), 1), slice(0, 1))
     before.base[0, 2], after.base[0, 2] = math.pi - 0.1, 0.1 - math.pi
@@ -40,7 +40,7 @@ def test_a_turn_is_the_short_way_around() -> None:
     assert trail.away([0], after)[0, 2, 2] == pytest.approx(0.2)
 
 
-def test_a_robot_at_rest_leaves_its_trail_behind_and_a_snapshot_keeps_it() -> None:
+def test_the_trail_decays_at_rest_and_is_kept_in_snapshots() -> None:
     simulator = MujocoSimulator(2, slots=12)
     batch = SkillBatch(EnvOptions.of("pick", sensors="teacher"), simulator)
     source = StartSource("pick", split="val", num_objects=12, num_episodes=2)

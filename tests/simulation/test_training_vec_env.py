@@ -42,7 +42,7 @@ from tpsrl.world import action as act
 N = 3
 
 
-# Options as they are given to an environment, with starts that worker processes need not make.
+# Options of an environment, with starts that worker processes need not generate.
 Options = dict[str, Any]
 
 
@@ -73,7 +73,7 @@ def action(turn: int, count: int = N) -> np.ndarray:
 # -- episodes ----------------------------------------------------------------------------------
 
 
-def test_a_home_goes_through_the_episodes_of_its_generator(
+def test_environments_start_with_the_starts_drawn_by_their_generators(
     homes: TrainingVecEnv, options: Options
 ) -> None:
     shown = homes.reset(range(N))
@@ -87,9 +87,11 @@ def test_a_home_goes_through_the_episodes_of_its_generator(
             np.testing.assert_array_equal(shown[name][home], values)
 
 
-def test_a_limit_may_end_an_episode_and_its_value_knows_how_near_it_is(options: Options) -> None:
-    told = EnvOptions.of("pick", **{**options, "critic": True})
-    homes = TrainingVecEnvFactory(told, seed=5, limit_ends=True)(range(N))
+def test_a_horizon_can_terminate_and_the_critic_observes_the_remaining_share(
+    options: Options,
+) -> None:
+    given = EnvOptions.of("pick", **{**options, "critic": True})
+    homes = TrainingVecEnvFactory(given, seed=5, limit_ends=True)(range(N))
     left = [homes.reset(range(N))["critic"][:, -1]]
     for turn in range(6):
         done = homes.step(range(N), action(turn))
@@ -101,7 +103,7 @@ def test_a_limit_may_end_an_episode_and_its_value_knows_how_near_it_is(options: 
     np.testing.assert_allclose(np.array(left), expected, atol=1e-6)
 
 
-def test_an_episode_that_is_cut_off_ends_and_begins_in_one_step(
+def test_a_truncated_episode_ends_and_the_next_begins_in_one_step(
     homes: TrainingVecEnv, options: Options
 ) -> None:
     env = SkillEnv("pick", **options)
@@ -137,7 +139,7 @@ def test_an_episode_that_is_cut_off_ends_and_begins_in_one_step(
             np.testing.assert_array_equal(again[name], values)
 
 
-def test_what_a_home_sees_does_not_depend_on_the_others(options: Options) -> None:
+def test_observations_do_not_depend_on_other_environments(options: Options) -> None:
     together, alone = factory(options)(range(N)), factory(options)([2])
     together.reset(range(N)), alone.reset([0])
     for turn in range(8):
@@ -150,7 +152,7 @@ def test_what_a_home_sees_does_not_depend_on_the_others(options: Options) -> Non
         assert ours == other.episodes
 
 
-def test_with_an_order_its_starts_come_in_turn(options: Options) -> None:
+def test_an_order_of_starts_is_followed_cyclically(options: Options) -> None:
     made = dataclasses.replace(factory({**options, "horizon": 1}), order=(4, 0, 5), stride=2)
     homes = [made([0]), made([1])]
     found: list[list[int]] = [[], []]
@@ -162,10 +164,10 @@ def test_with_an_order_its_starts_come_in_turn(options: Options) -> None:
     assert found == [[4, 5, 0, 4], [0, 4, 5, 0]]
 
 
-def test_failed_starts_are_begun_with_once_more(options: Options) -> None:
-    told = EnvOptions.of("pick", **options)
+def test_failed_starts_are_retried_a_limited_number_of_times(options: Options) -> None:
+    given = EnvOptions.of("pick", **options)
     fresh, retried = (
-        TrainingVecEnvFactory(told, seed=5, retry=share)(range(N)) for share in (0.0, 0.9)
+        TrainingVecEnvFactory(given, seed=5, retry=share)(range(N)) for share in (0.0, 0.9)
     )
     repeated = []
     for homes in (fresh, retried):
@@ -175,7 +177,7 @@ def test_failed_starts_are_begun_with_once_more(options: Options) -> None:
             for over in homes.step(range(N), action(turn)).episodes:
                 begun[over.env].append(over.start_index)
         repeated.append(np.mean([a == b for row in begun for a, b in itertools.pairwise(row)]))
-        # A start that has failed four times running is hopeless.
+        # A start that has failed four times in a row is not retried.
         runs = [len([*group]) for row in begun for _, group in itertools.groupby(row)]
         assert len(begun[0]) == 30 and max(runs) < 12
     assert repeated[0] < 0.35 < repeated[1]
@@ -183,7 +185,7 @@ def test_failed_starts_are_begun_with_once_more(options: Options) -> None:
 
 
 @pytest.mark.parametrize("skill", ["place", "pick"])
-def test_a_new_policy_keeps_what_it_begins_with_and_else_tries_the_grip(skill: str) -> None:
+def test_a_new_policy_keeps_a_held_object_and_otherwise_varies_the_grip(skill: str) -> None:
     homes = TrainingVecEnvFactory(EnvOptions.of(skill, num_objects=4))([0])
     torch.manual_seed(0)
     policy = ActorCritic(homes.spec, PolicySettings(encoder="state", lstm_layers=0, state_width=8))
@@ -195,13 +197,13 @@ def test_a_new_policy_keeps_what_it_begins_with_and_else_tries_the_grip(skill: s
         drawn = gaussian.sample(step.mean, step.std, policy.mask, torch.Generator().manual_seed(0))
     opening = float((drawn[:, act.GRIP] < 0).float().mean())
     if registry.get(skill).definition.begins_holding:
-        assert 1 - (1 - opening) ** 20 < 0.2  # of a second's steps hardly any lets go,
-        assert 1 - (1 - opening) ** 300 > 0.5  # of an episode's most likely one
+        assert 1 - (1 - opening) ** 20 < 0.2  # release within 20 steps is unlikely,
+        assert 1 - (1 - opening) ** 300 > 0.5  # release within an episode is likely
     else:
         assert 0.3 < opening < 0.7
 
 
-def test_starts_and_actions_are_drawn_from_streams_of_their_own(
+def test_starts_and_actions_are_drawn_from_separate_random_streams(
     homes: TrainingVecEnv, options: Options
 ) -> None:
     def states(rngs: list[np.random.Generator]) -> list[int]:
@@ -219,7 +221,7 @@ def test_starts_and_actions_are_drawn_from_streams_of_their_own(
 
 
 @pytest.mark.parametrize("options", ["pick", "navigate"], indirect=True)
-def test_homes_go_on_bit_for_bit_in_workers(options: Options) -> None:
+def test_environments_resume_bit_for_bit_in_workers(options: Options) -> None:
     skill = options["starts"][0].episode.id.partition("_")[0]
     made = dataclasses.replace(factory(options, skill), retry=0.5)
     serial = SerialEnvPool(made, N)
@@ -227,7 +229,7 @@ def test_homes_go_on_bit_for_bit_in_workers(options: Options) -> None:
     for turn in range(4):
         step_all(serial, action(turn))
     arrays, note = serial.snapshot()
-    note = json.loads(json.dumps(note))  # as a checkpoint has it
+    note = json.loads(json.dumps(note))  # as in a checkpoint
     workers = WorkerEnvPool(made, N, 2)
     try:
         workers.restore(arrays, note)
@@ -246,7 +248,7 @@ def test_homes_go_on_bit_for_bit_in_workers(options: Options) -> None:
         workers.close()
 
 
-def test_snapshots_of_something_else_are_refused(homes: TrainingVecEnv) -> None:
+def test_incomplete_snapshots_are_refused(homes: TrainingVecEnv) -> None:
     homes.reset(range(N))
     arrays, note = homes.snapshot(0)
     for entry in ("engine", "rng", "episode"):
@@ -258,7 +260,7 @@ def test_snapshots_of_something_else_are_refused(homes: TrainingVecEnv) -> None:
     homes.restore(0, arrays, note)
 
 
-def test_damaged_arrays_of_a_home_are_refused_by_name(homes: TrainingVecEnv) -> None:
+def test_damaged_arrays_of_an_environment_are_refused_by_name(homes: TrainingVecEnv) -> None:
     homes.reset(range(N))
     arrays, note = homes.snapshot(0)
     for name, value in (
@@ -289,7 +291,7 @@ def test_damaged_arrays_of_a_home_are_refused_by_name(homes: TrainingVecEnv) -> 
         ("episode", {}),
     ],
 )
-def test_damaged_notes_of_a_home_are_refused(
+def test_damaged_notes_of_an_environment_are_refused(
     homes: TrainingVecEnv, key: str, value: object
 ) -> None:
     homes.reset(range(N))
@@ -298,7 +300,7 @@ def test_damaged_notes_of_a_home_are_refused(
         homes.restore(0, arrays, {**note, key: value})
 
 
-def test_damaged_arrays_of_a_way_are_refused_by_name() -> None:
+def test_damaged_arrays_of_a_path_are_refused_by_name() -> None:
     meter, goal = PathMeter(2), np.zeros(3)
     arrays = meter.to_arrays(0)
     for name, value in (
@@ -314,7 +316,7 @@ def test_damaged_arrays_of_a_way_are_refused_by_name() -> None:
     meter.restore(1, arrays | {"left": np.array(np.nan)}, LAYOUT, goal)
 
 
-def test_damaged_pictures_of_a_delay_are_refused_by_name() -> None:
+def test_damaged_images_of_a_delay_are_refused_by_name() -> None:
     late = DelayedVecEnvFactory(ToyVecEnvFactory())(range(2))
     late.reset([0, 1])
     arrays, note = late.snapshot(0)
@@ -326,13 +328,10 @@ def test_damaged_pictures_of_a_delay_are_refused_by_name() -> None:
     late.restore(1, arrays, note)
 
 
-# -- bad numbers -------------------------------------------------------------------------------
-
-
 # -- the rest ----------------------------------------------------------------------------------
 
 
-def test_the_factory_travels_to_other_processes(options: Options) -> None:
+def test_the_factory_can_be_pickled(options: Options) -> None:
     made = factory(options)
     assert pickle.loads(pickle.dumps(made)) == made
     with pytest.raises(UserError, match="skill: unknown value 'pik'; did you mean 'pick'"):
@@ -349,7 +348,7 @@ def test_rendering_and_resets_are_timed(homes: TrainingVecEnv) -> None:
     assert after["resets"] == before["resets"]
 
 
-def test_validations_and_evaluations_start_in_different_homes(
+def test_validations_and_evaluations_have_different_start_states(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TPSRL_CACHE", str(tmp_path / "cache"))
@@ -368,7 +367,7 @@ def test_validations_and_evaluations_start_in_different_homes(
         assert ours[field] != theirs[field]
 
 
-def test_changes_of_a_task_can_be_for_one_skill_alone() -> None:
+def test_task_settings_can_be_for_one_skill_only() -> None:
     task = {"force": 0.1, "place": {"drop": 5.0}, "pick": {"slack": 0}}
     assert training_task.task_changes(task, "place", "task") == {"force": 0.1, "drop": 5}
     assert training_task.task_changes(task, "navigate", "task") == {"force": 0.1}
@@ -378,7 +377,7 @@ def test_changes_of_a_task_can_be_for_one_skill_alone() -> None:
         training_task.task_changes({"place": {"drp": 5}}, "pick", "task")
 
 
-def test_thresholds_of_a_training_are_not_those_of_its_validation(
+def test_thresholds_of_a_training_do_not_apply_to_its_validation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made: list[EnvOptions] = []
@@ -405,7 +404,7 @@ def test_thresholds_of_a_training_are_not_those_of_its_validation(
             training_task.success_thresholds(config.load(TrainingSettings, given))
 
 
-def test_the_task_that_earlier_versions_recorded_is_read(tmp_path: Path) -> None:
+def test_the_task_recorded_by_earlier_versions_is_read(tmp_path: Path) -> None:
     text = "skill: place\ntask: horizon:200,place.drop:5,force_total_n:null\n"
     file = tmp_path / "config.yaml"
     file.write_text(text + "preset:\n  task: force:0.0004,pick.drop:1\n")
@@ -416,7 +415,7 @@ def test_the_task_that_earlier_versions_recorded_is_read(tmp_path: Path) -> None
     assert config.load(TrainingSettings, {}, file) == found
 
 
-def test_bench_train_says_what_the_time_goes_into(
+def test_bench_train_reports_the_time_of_each_phase(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TPSRL_CACHE", str(tmp_path / "cache"))

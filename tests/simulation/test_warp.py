@@ -1,4 +1,4 @@
-"""The engine warp on its CPU device, against the C engine and the functions of one home.
+"""The warp engine on its CPU device, tested against the C engine and its single-home functions.
 
 Kernels are compiled at their first use, which takes some minutes, and kept in warp's cache.
 """
@@ -67,7 +67,7 @@ Moves = Callable[[MujocoSimulator], None]
 
 @dataclasses.dataclass(frozen=True)
 class Recording:
-    """Actions of the C engine from a moment on, and where they led."""
+    """Actions of the C engine from a start state, and the resulting states."""
 
     begin: starts.BatchStart
     actions: list[np.ndarray]
@@ -75,7 +75,7 @@ class Recording:
 
 
 def record(before: Moves, moves: Moves) -> Recording:
-    """Brings a home to a moment and records what comes then."""
+    """Brings a home to a start state by `before` and records the actions of `moves`."""
     simulator = tpsrl.sim.make(slots=12)
     assert isinstance(simulator, MujocoSimulator)
     before(simulator)
@@ -95,7 +95,7 @@ def record(before: Moves, moves: Moves) -> Recording:
 
 
 def grasp() -> Recording:
-    """A box is taken from above, lifted, driven away with and dropped."""
+    """Records a box grasped from above, lifted, driven away and dropped."""
 
     def top(simulator: MujocoSimulator) -> np.ndarray:
         state = simulator.state([0])
@@ -117,7 +117,7 @@ def grasp() -> Recording:
 
 
 def pull(marker: str, speed: float, steps: int) -> Recording:
-    """A door or drawer is taken by its face, pulled open, held and let go."""
+    """Records a door or drawer that is grasped at its face, pulled open, held and released."""
 
     def ahead(simulator: MujocoSimulator, gap: float) -> np.ndarray:
         where, base = handle(box_in_front().layout, marker), simulator.state([0]).base[0]
@@ -139,7 +139,7 @@ def pull(marker: str, speed: float, steps: int) -> Recording:
     return record(before, open_it)
 
 
-def test_a_grasp_a_drawer_and_a_door_go_as_in_the_c_engine() -> None:
+def test_a_grasp_a_drawer_and_a_door_behave_as_in_the_c_engine() -> None:
     runs = [grasp(), pull(DRAWER, 0.2, 20), pull(FRIDGE, 0.15, 12)]
     steps = max(len(run.actions) for run in runs)
     assert steps < 90
@@ -147,14 +147,14 @@ def test_a_grasp_a_drawer_and_a_door_go_as_in_the_c_engine() -> None:
     batch.begin(range(len(runs)), [run.begin for run in runs])
     held, held_joint = set(), set()
     for step in range(steps):
-        told = [run.actions[min(step, len(run.actions) - 1)] for run in runs]
-        batch.step(torch.from_numpy(np.stack(told)))
+        actions = [run.actions[min(step, len(run.actions) - 1)] for run in runs]
+        batch.step(torch.from_numpy(np.stack(actions)))
         world = batch.state()
         for home, run in enumerate(runs):
             if step >= len(run.states):
                 continue
             wanted = run.states[step]
-            # A box that lands jumps by a float32's last digits, and comes to rest elsewhere.
+            # A landing box amplifies a float32 rounding difference and comes to rest elsewhere.
             limits = dict.fromkeys(("base", "arm", "ee_pos", "joints", "marker_pos"), 1e-3)
             for name, limit in (limits | {"object_pos": 1e-2}).items():
                 ours, theirs = getattr(wanted, name)[0], getattr(world, name)[home].numpy()
@@ -170,7 +170,7 @@ def test_a_grasp_a_drawer_and_a_door_go_as_in_the_c_engine() -> None:
     assert world.joints[1, JOINTS.index(DRAWER)] > 0.1 and world.joints[2, 0] > 0.1
 
 
-def test_homes_of_different_apartments_go_as_in_the_c_engine_and_look_alike() -> None:
+def test_homes_of_different_apartments_behave_and_look_as_in_the_c_engine() -> None:
     names = ("v3_sc3_staging_00", "v3_sc1_staging_12", "v3_sc0_staging_05", "v3_sc2_staging_10")
     kinds = ("003_cracker_box", "002_master_chef_can", "013_apple", "024_bowl")
     begun = []
@@ -195,7 +195,7 @@ def test_homes_of_different_apartments_go_as_in_the_c_engine_and_look_alike() ->
         assert (np.abs(away) * HEAD_CAMERA_FAR_M < 0.01).mean() > 0.998
 
 
-def test_environments_see_and_pay_the_same_on_both_engines(
+def test_environments_have_the_same_observations_and_rewards_on_both_engines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TPSRL_CACHE", str(tmp_path))
@@ -208,7 +208,7 @@ def test_environments_see_and_pay_the_same_on_both_engines(
     ]
     ours, theirs = (one.reset(range(2)) for one in homes)
     rng = np.random.default_rng(1)
-    for _ in range(7):  # the last is the first of the next episodes
+    for _ in range(7):  # the last step is the first of the next episodes
         for name, values in ours.items():
             near = np.isclose(theirs[name], values, rtol=0, atol=1e-3)
             assert near.mean() > 0.998, name
@@ -222,11 +222,11 @@ def test_environments_see_and_pay_the_same_on_both_engines(
 # -- parts -----------------------------------------------------------------------------------------
 
 
-def test_commands_and_the_base_filter_are_those_of_one_home() -> None:
+def test_commands_and_base_filter_agree_with_those_of_a_single_home() -> None:
     rng, layout, count = np.random.default_rng(0), LAYOUT_B, 400
     floor = floor_map(layout)
     base = np.array([random_base_pose(layout, rng) for _ in range(count)])
-    base[:, :2] += rng.normal(0.0, 0.05, (count, 2))  # some too near to things
+    base[:, :2] += rng.normal(0.0, 0.05, (count, 2))  # some too close to obstacles
     assert (main_floor(layout)).any()
     arm = rng.uniform(-1.0, 1.0, (count, 7))
     target = arm + rng.uniform(-0.12, 0.12, (count, 7))
@@ -260,11 +260,11 @@ def test_commands_and_the_base_filter_are_those_of_one_home() -> None:
     away = np.abs(out[1].numpy() - velocity)
     limited = np.abs(np.hypot(*velocity[:, :2].T) - 2.5 * np.abs(np.clip(actions[:, 8], -1, 1)))
     assert 20 < (limited > 0.05).sum() < count  # many are filtered
-    # A comparison in the search may fall out otherwise in float32.
+    # A comparison in the search may have another result in float32.
     assert (away.max(axis=1) < 1e-3).mean() > 0.99
 
 
-def test_what_an_episode_changes_is_written_to_the_device() -> None:
+def test_fields_changed_by_an_episode_are_written_to_the_device() -> None:
     only_c = {"dof_M0", "dof_length", "geom_rgba", "bvh_child", "bvh_nodeid", "bvh_aabb"}
     assert set(starts.MODEL_FIELDS) == set(MUTABLE_FIELDS) - only_c
     home = tpsrl.sim.make(slots=12)
@@ -276,7 +276,7 @@ def test_what_an_episode_changes_is_written_to_the_device() -> None:
 
 
 @pytest.mark.parametrize(
-    ("room", "said"),
+    ("room", "message"),
     [
         (
             {"constraints": 24},
@@ -286,14 +286,14 @@ def test_what_an_episode_changes_is_written_to_the_device() -> None:
     ],
 )
 def test_dropped_constraints_end_the_run_and_name_the_environment(
-    room: dict[str, int], said: str
+    room: dict[str, int], message: str
 ) -> None:
     x, y = roomiest(LAYOUT_B)
     empty = episode(LAYOUT_B, (x, y, 0.0))
     cans = [on_floor("002_master_chef_can", x + 0.7, y + 0.2 * k) for k in (-1, 0, 1)]
     batch = WarpBatch(2, **room)
     batch.reset([0, 1], [empty, episode(LAYOUT_B, (x, y, 0.0), *cans)])
-    with pytest.raises(RunError, match=said):
+    with pytest.raises(RunError, match=message):
         for _ in range(10):
             batch.step(torch.from_numpy(np.stack([IDLE, IDLE])))
 

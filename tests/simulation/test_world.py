@@ -78,8 +78,8 @@ WARP_BATCHED_FIELDS = {
     "jnt_stiffness",
     "jnt_stiffnesspoly",
 }
-# Only MuJoCo C has bounding volume trees over bodies, and inertia kept from compilation; and
-# dof_length, one for all worlds in mujoco-warp, only weighs rotations when bodies fall asleep.
+# Only MuJoCo C has bounding volume trees over bodies and the inertia kept from compilation.
+# dof_length, shared by all worlds in mujoco-warp, only weighs rotations when bodies fall asleep.
 C_ENGINE_FIELDS = {"bvh_child", "bvh_nodeid", "bvh_aabb", "dof_M0", "dof_length"}
 
 
@@ -102,7 +102,7 @@ def test_a_resized_slot_equals_a_compiled_one_in_every_field(name: str) -> None:
     geom.size, geom.mass, geom.rgba = kind.size, kind.mass, (*kind.rgb, 1.0)
     geom.margin = 0.0
     compiled = array_fields(spec.compile())
-    # Damping of the slots is set after compilation, once and for all.
+    # Damping of the slots is set once, after compilation.
     compiled["dof_damping"] = home.model.dof_damping
     resized = home.model.__copy__()
     home.apply_object(resized, slot, kind)
@@ -119,7 +119,7 @@ def test_mutable_fields_are_exactly_those_that_an_episode_changes() -> None:
         pick_up(simulator)
         now = array_fields(simulator.homes[0].model)
         changed |= {n for n, v in now.items() if not np.array_equal(v, pristine[n])}
-    # No layout of ReplicaCAD turns the two bodies that are left as bodies, fridge and counter.
+    # No layout of ReplicaCAD turns fridge and counter, the only two bodies left as bodies.
     assert changed | {"body_quat"} == set(MUTABLE_FIELDS)
 
 
@@ -127,13 +127,13 @@ def test_mujoco_warp_can_batch_every_mutable_field() -> None:
     assert set(MUTABLE_FIELDS) - C_ENGINE_FIELDS <= WARP_BATCHED_FIELDS
 
 
-def test_a_change_of_layout_leaves_nothing_of_the_last_one_behind() -> None:
+def test_a_change_of_layout_keeps_no_state_of_the_previous_one() -> None:
     x, y = roomiest(LAYOUT_B)
     there = episode(LAYOUT_B, (x, y, 0.5), on_floor("010_potted_meat_can", x + 0.6, y))
     used = tpsrl.sim.make(slots=12)
     used.reset([0], [box_in_front(LAYOUT_A)])
     used.step([0] * 1, np.zeros((1, 11)))
-    for _ in range(40):  # until all but the robot sleeps
+    for _ in range(40):  # until everything except the robot sleeps
         used.step([0], np.zeros((1, 11)))
     assert used.homes[0].data.ntree_awake == 1
     fresh = tpsrl.sim.make(slots=12)
@@ -147,13 +147,13 @@ def test_a_change_of_layout_leaves_nothing_of_the_last_one_behind() -> None:
     np.testing.assert_array_equal(used.depth([0]), fresh.depth([0]))
 
 
-# Fridge and drawers shut, somewhere, and wide open.
+# Fridge and drawers closed, partly open, and wide open.
 OPENINGS = (CLOSED, (0.6, 0.1, 0.3, 0.0, 0.45), (1.7, 0.49, 0.49, 0.49, 0.49))
 
 
 @pytest.mark.parametrize("joints", OPENINGS)
 @pytest.mark.parametrize("layout", [LAYOUT_A, LAYOUT_B])
-def test_geoms_stand_where_the_layout_says(layout: str, joints: Joints) -> None:
+def test_geoms_have_the_poses_of_the_layout(layout: str, joints: Joints) -> None:
     simulator = tpsrl.sim.make(slots=12)
     simulator.reset([0], [opened(layout, joints)])
     model, data = simulator.homes[0].model, simulator.homes[0].data
@@ -166,7 +166,7 @@ def test_geoms_stand_where_the_layout_says(layout: str, joints: Joints) -> None:
 
 
 @pytest.mark.parametrize("layout", [LAYOUT_A, LAYOUT_B])
-def test_links_stand_where_the_engine_puts_them(layout: str) -> None:
+def test_link_poses_agree_with_the_engine(layout: str) -> None:
     simulator = tpsrl.sim.make(slots=12)
     layouts, chosen = resolve(layout)
     rng = np.random.default_rng(4)
@@ -191,7 +191,7 @@ def test_links_stand_where_the_engine_puts_them(layout: str) -> None:
 
 
 def opened(layout: str, joints: Joints) -> Episode:
-    """An episode with doors and drawers at these positions, the robot where there is most room."""
+    """Returns an episode with doors and drawers at given positions and the robot in the open."""
     articulation = dict(zip(JOINTS, joints, strict=True))
     return episode(layout, (*roomiest(layout), 0.0), articulation=articulation)
 
@@ -225,7 +225,7 @@ def test_the_tree_over_the_furniture_finds_the_same_contacts_as_all_pairs() -> N
     assert found > 500
 
 
-def test_contact_geoms_of_the_arm_are_where_the_kinematics_put_its_capsules() -> None:
+def test_contact_geoms_of_the_arm_agree_with_the_capsules_of_its_kinematics() -> None:
     home = load_home_model("replica_cad", 12)
     data = mujoco.MjData(home.model)
     rng = np.random.default_rng(8)
@@ -253,14 +253,14 @@ def test_splits_follow_the_families_of_layouts() -> None:
     assert not {"sc3"} & {lay.family for lay in layouts.split("train")}
 
 
-def test_an_unknown_split_or_layout_names_the_nearest() -> None:
+def test_an_unknown_split_or_layout_is_refused_with_the_nearest() -> None:
     with pytest.raises(UserError, match="did you mean 'val'"):
         load_layout_set("replica_cad").split("vall")
     with pytest.raises(UserError, match="did you mean 'v3_sc3_staging_07'"):
         resolve("replica_cad/v3_sc3_stagin_07")
 
 
-def test_a_home_of_an_unknown_size_names_the_nearest() -> None:
+def test_an_unknown_number_of_slots_is_refused_with_the_nearest() -> None:
     with pytest.raises(UserError, match="nearest: 12"):
         load_home_model("replica_cad", 14)
 
@@ -304,17 +304,17 @@ def test_the_floor_map_measures_the_distance_to_the_nearest_box(
     near = cells[np.concatenate([nearest(spots, point, 40) for point in handles])]
     for x, y in cell_centres(floor, np.concatenate([anywhere, near])):
         distance = boxes.query([x, y])[0]
-        # A touched cell counts as full, and tilted boxes count with their whole outline.
+        # A partly covered cell counts as full, and tilted boxes count with their whole outline.
         assert distance - 0.06 <= floor.clearance(x, y) <= distance + 0.02
 
 
 def cell_centres(floor: FloorMap, cells: np.ndarray) -> np.ndarray:
-    """Points (n, 2) of cells (n, 2), which are rows and columns."""
+    """Returns points (n, 2) of cells (n, 2), given as rows and columns."""
     return np.array(floor.origin) + (cells[:, ::-1] + 0.5) * CELL_M
 
 
 def nearest(spots: np.ndarray, point: np.ndarray, count: int) -> np.ndarray:
-    """Rows of the points (n, 2) that are nearest to one."""
+    """Returns the rows of `spots` (n, 2) that are nearest to a point."""
     return np.argsort(np.linalg.norm(spots - point, axis=1))[:count]
 
 
@@ -336,7 +336,7 @@ def test_the_map_of_an_open_drawer_is_exact_around_it() -> None:
     assert checked > 500
 
 
-def test_a_map_without_doors_and_drawers_is_nowhere_less_free() -> None:
+def test_a_map_without_doors_and_drawers_is_at_least_as_free() -> None:
     shut, gone = floor_map(LAYOUT_A), floor_map(LAYOUT_A, joints=(ABSENT,) * 5)
     assert (gone.distance >= shut.distance - 1e-6).all()
     freed = gone.distance - shut.distance
@@ -351,11 +351,11 @@ def test_a_map_without_doors_and_drawers_is_nowhere_less_free() -> None:
     assert one.num_links == all_of_them.num_links - 1
 
 
-def test_closed_doors_and_drawers_are_what_a_layout_has_by_default() -> None:
+def test_doors_and_drawers_are_closed_by_default() -> None:
     shut = floor_map(LAYOUT_B)
     np.testing.assert_array_equal(shut.distance, floor_map(LAYOUT_B, joints=CLOSED).distance)
     np.testing.assert_array_equal(main_floor(LAYOUT_B), main_floor(LAYOUT_B, CLOSED))
-    # Drawn by distance instead of by cells, they are the same but for the cells.
+    # Drawn by distance instead of by cells, the maps differ by the size of a cell only.
     ajar = floor_map(LAYOUT_B, joints=(0.0, 0.0, 1e-9, 0.0, 0.0))
     assert np.abs(ajar.distance - shut.distance)[shut.distance > 0.0].max() < 2 * CELL_M
 
@@ -369,7 +369,7 @@ def test_joint_positions_are_rounded_to_two_hundredths() -> None:
     assert rounded([ABSENT, 0.1, 0.1, 0.1, 0.1])[0] == ABSENT
 
 
-def test_quaternion_matrices_of_many_equal_those_of_each() -> None:
+def test_batched_quaternion_matrices_agree_with_mujoco() -> None:
     quats = np.random.default_rng(0).normal(size=(5, 4))
     many = quat_matrix(quats)
     for quat, turn in zip(quats, many, strict=True):

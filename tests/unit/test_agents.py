@@ -61,15 +61,15 @@ def test_a_preset_has_its_own_name_and_can_be_deployed(name: str) -> None:
     assert preset(name).deployed(ExecutionRules()).add_arm_rest
 
 
-def test_tp_srl_is_deployed_as_the_ver_paper_does_it() -> None:
+def test_tp_srl_is_deployed_as_in_the_ver_paper() -> None:
     own = load("agent=tp_srl", "protocol=m3").rules()
     assert (own.nav_stop_within_m, own.plan.nav_after_open_drawer) == (2.0, True)
-    assert own.plan.close_after  # the protocol's
+    assert own.plan.close_after  # set by the protocol
     protocols = load("protocol=m3").rules()
     assert protocols.nav_stop_within_m == np.inf and not protocols.plan.nav_after_open_drawer
 
 
-def test_the_arm_is_reset_straight_before_trained_policies_unless_the_agent_says() -> None:
+def test_the_arm_is_reset_straight_only_before_trained_policies_by_default() -> None:
     learned = {"pick": "somewhere"}
     assert set(AgentPreset().resets_straight(learned)) == {"pick"}
     assert set(AgentPreset(arm_reset="planned").resets_straight(learned)) == set()
@@ -77,7 +77,7 @@ def test_the_arm_is_reset_straight_before_trained_policies_unless_the_agent_says
 
 
 @pytest.mark.parametrize(("protocols", "expected"), [(1.0, 1.0), (3.0, 2.0)])
-def test_a_stop_that_protocol_or_agent_ignores_is_ignored(
+def test_the_smaller_stop_distance_of_protocol_and_agent_applies(
     protocols: float, expected: float
 ) -> None:
     given = load("agent=tp_srl", f"protocol.nav_stop_within_m={protocols}")
@@ -98,13 +98,13 @@ def test_a_stop_that_protocol_or_agent_ignores_is_ignored(
         ),
     ],
 )
-def test_an_agent_that_cannot_be_is_refused(overrides: list[str], message: str) -> None:
+def test_an_invalid_agent_is_refused_in_one_line(overrides: list[str], message: str) -> None:
     with pytest.raises(UserError) as raised:
         agents.Policies.of(load(*overrides))
     assert message in str(raised.value) and "\n" not in str(raised.value)
 
 
-def test_steps_that_are_left_out_are_no_preconditions_and_leave_their_time() -> None:
+def test_omitted_steps_add_no_preconditions_and_leave_their_time_to_the_next() -> None:
     found = plan(problem_from_episode(fake.make_episode()))
     rest = without_actions(found, NAVIGATION)
     assert rest.stages == ["pick obj_0", "place obj_0", "pick obj_1", "place obj_1"]
@@ -115,7 +115,7 @@ def test_steps_that_are_left_out_are_no_preconditions_and_leave_their_time() -> 
     assert rest.found is found and without_actions(found, ()).stages == found.stages
 
 
-def test_one_skill_does_for_an_object_what_the_plan_does_for_the_goal() -> None:
+def test_one_skill_replaces_all_steps_of_each_object_in_a_plan() -> None:
     found = plan(problem_from_episode(fake.make_episode()))
     whole = by_one_skill(found, "place")
     assert whole.stages == ["move obj_0", "move obj_1"]
@@ -125,7 +125,7 @@ def test_one_skill_does_for_an_object_what_the_plan_does_for_the_goal() -> None:
 
 
 @pytest.mark.slow
-def test_without_navigation_the_other_skills_get_there_within_their_time_and_its() -> None:
+def test_without_navigation_a_skill_gets_its_own_and_navigations_steps() -> None:
     home = fake.KinematicHome()
     trace = execute(
         home,
@@ -141,7 +141,7 @@ def test_without_navigation_the_other_skills_get_there_within_their_time_and_its
     assert list(trace.stage_goals) == ["stage_0_5", "stage_1", "stage_1_5", "stage_2"]
 
 
-def test_a_masked_base_stands_still_in_the_skills_that_are_named() -> None:
+def test_a_masked_base_stands_still_in_the_listed_skills() -> None:
     class Lurch(fake.Grab):
         def act(self, world: Any, depth: np.ndarray | None = None) -> np.ndarray:
             action = super().act(world, depth)
@@ -155,7 +155,7 @@ def test_a_masked_base_stands_still_in_the_skills_that_are_named() -> None:
     assert held.success and not free.success
 
 
-def test_parts_act_in_turn_and_what_is_not_done_ends_the_whole() -> None:
+def test_a_chained_policy_runs_its_parts_in_order_and_stops_with_the_last() -> None:
     home, episode = fake.KinematicHome(), fake.make_episode()
     home.reset([0], [episode])
     world = home.state([0])
@@ -181,7 +181,7 @@ def result(rules: ExecutionRules, **acting: SkillPolicy) -> EpisodeResult:
 
 
 @pytest.mark.slow
-def test_objects_are_counted_where_their_turn_came() -> None:
+def test_success_per_object_is_counted_over_episodes_that_reached_its_turn() -> None:
     good, lost = result(ExecutionRules()), result(ExecutionRules(), place=fake.Put(1.0))
     found = interactions.of_objects([good, lost])
     first = found.objects[0]
@@ -196,7 +196,7 @@ def test_objects_are_counted_where_their_turn_came() -> None:
     assert nothing.all.nav_pick.mean is None
 
 
-def test_ways_are_measured_by_skill() -> None:
+def test_travelled_distance_is_measured_per_skill() -> None:
     ways = interactions.travelled_m([result(ExecutionRules())])
     assert [(name, way.runs) for name, way in ways.items()] == [
         ("navigate", 4), ("pick", 2), ("place", 2),
@@ -205,7 +205,7 @@ def test_ways_are_measured_by_skill() -> None:
 
 
 @pytest.mark.slow
-def test_a_report_says_who_stands_in_for_whom(dataset: Path, tmp_path: Path) -> None:
+def test_a_report_names_the_scripted_stand_ins_of_an_agent(dataset: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     given = settings(dataset, out, "processes=1", "agent=tp_srl", "agent.nav_stop_within_m=1.5")
     console = Console(record=True, width=200, file=(tmp_path / "log").open("w"))
@@ -214,29 +214,29 @@ def test_a_report_says_who_stands_in_for_whom(dataset: Path, tmp_path: Path) -> 
     assert report.stand_ins == dict.fromkeys(["navigate", "pick", "place"], "scripted")
     assert report.agent_changes == {"nav_stop_within_m": 1.5}
     assert report.agent_rules["nav_after_open_drawer"] is True
-    told = "tp_srl agent, scripted stand-ins for navigate, pick, place"
-    assert told in console.export_text()
-    assert told in (out / "report.html").read_text()
+    line = "tp_srl agent, scripted stand-ins for navigate, pick, place"
+    assert line in console.export_text()
+    assert line in (out / "report.html").read_text()
     assert json.loads((out / "report.json").read_text()) == encode(report)
 
 
 @pytest.mark.slow
-def test_the_scripted_robot_stands_in_for_nobody(dataset: Path, tmp_path: Path) -> None:
+def test_the_scripted_agent_has_no_stand_ins(dataset: Path, tmp_path: Path) -> None:
     report = evaluate(settings(dataset, tmp_path / "out", "processes=1"), quiet(), Fake)
     assert (report.agent, report.stand_ins) == ("scripted", {})
     assert acting.who(report) == "scripted agent"
 
 
-def test_stand_ins_say_what_they_do() -> None:
+def test_without_navigation_a_stand_in_drives_before_its_skill() -> None:
     rules = preset("tp_srl_nonav").deployed(ExecutionRules())
-    assert stand_ins.told("pick", rules) == "scripted after scripted navigate"
+    assert stand_ins.description("pick", rules) == "scripted after scripted navigate"
     made = stand_ins.stand_in("pick", rules, PredicateThresholds())
     assert isinstance(made, GoThere)
     plain = stand_ins.stand_in("pick", ExecutionRules(), PredicateThresholds())
     assert type(plain).__name__ == "ScriptedPick"
 
 
-def test_a_protocol_says_nothing_of_agents() -> None:
+def test_a_protocol_has_no_settings_of_agents() -> None:
     assert not {"without", "base_masked", "one_policy"} & set(Protocol().values())
 
 
@@ -256,7 +256,7 @@ def test_a_protocol_says_nothing_of_agents() -> None:
         ),
     ],
 )
-def test_entries_that_contradict_each_other_are_refused_before_anything_runs(
+def test_contradictory_settings_are_refused_before_anything_runs(
     overrides: list[str], message: str
 ) -> None:
     with pytest.raises(UserError) as raised:
@@ -264,12 +264,12 @@ def test_entries_that_contradict_each_other_are_refused_before_anything_runs(
     assert message in str(raised.value)
 
 
-def test_one_episode_is_not_several() -> None:
+def test_one_chosen_episode_contradicts_several_requested_ones() -> None:
     with pytest.raises(UserError, match="num_episodes: episode=0 is one episode, 3 requested"):
         obtain(load().scenario, "val", 0, 3, None, one="0")
 
 
 @pytest.mark.parametrize("key", ["video_stride", "view_stride"])
-def test_a_stride_is_no_longer_than_an_episode(key: str) -> None:
+def test_a_stride_longer_than_an_episode_is_refused(key: str) -> None:
     with pytest.raises(UserError, match=f"{key}: 1000000000 is out of range"):
         load(f"{key}=1000000000")

@@ -1,4 +1,4 @@
-"""Auxiliary losses: predictions within episodes, and a registry of one's own."""
+"""Auxiliary losses: CPC|A, its use in the learner, and losses registered by users."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ CPCA_SETTINGS = dataclasses.replace(
 
 
 def batch_of(lengths: list[int], seed: int = 0) -> FeatureBatch:
-    """Random rows in stretches of these lengths, in descending order."""
+    """Returns random rows in stretches of the given lengths, which must be in descending order."""
     torch.manual_seed(seed)
     sizes = torch.tensor([sum(n > t for n in lengths) for t in range(lengths[0])])
     count = sum(lengths)
@@ -52,7 +52,7 @@ def batch_of(lengths: list[int], seed: int = 0) -> FeatureBatch:
 
 
 def _network() -> tuple[EnvSpec, PolicySettings]:
-    """Of a small policy that acts in `random_rollouts`."""
+    """Returns spec and settings of a small policy for the environments of `random_rollouts`."""
     small = PolicySettings(encoder="state", state_width=8, lstm_layers=1, lstm_width=F)
     return SPEC, small
 
@@ -63,13 +63,13 @@ def _pack(policy: ActorCritic, lengths: list[int]) -> Pack:
 
 
 def places(batch: FeatureBatch) -> dict[tuple[int, int], int]:
-    """Row of each (stretch, time)."""
+    """Maps (stretch, time) to the row."""
     pairs = zip(batch.stretch.tolist(), batch.time.tolist(), strict=True)
     return {pair: row for row, pair in enumerate(pairs)}
 
 
 def slow_loss(loss: CPCA, batch: FeatureBatch, chosen: Predictions) -> torch.Tensor:
-    """The loss of the same predictions, one after the other and step after step."""
+    """Computes the loss of the chosen predictions one by one, running the LSTM step by step."""
     assert batch.vision is not None
     row_of, terms = places(batch), []
     lstm = loss.future
@@ -119,7 +119,7 @@ def test_the_loss_and_its_gradients_equal_those_of_a_loop_over_time() -> None:
         torch.testing.assert_close(one, other)
 
 
-def test_without_limits_every_pair_of_a_stretch_is_predicted_once() -> None:
+def test_without_limits_each_pair_of_rows_within_the_horizon_is_predicted_once() -> None:
     lengths, horizon = [6, 3, 1], 4
     batch = batch_of(lengths)
     chosen = CPCA(SIZES, horizon=horizon, starts=99, distances=99, negatives=7).choose(batch)
@@ -139,7 +139,7 @@ def test_without_limits_every_pair_of_a_stretch_is_predicted_once() -> None:
     assert set(chosen.negative.flatten().tolist()) == set(range(sum(lengths)))
 
 
-def test_a_few_starts_and_distances_of_each_stretch_are_drawn_anew_each_time() -> None:
+def test_a_limited_number_of_starts_and_distances_is_sampled_on_each_call() -> None:
     batch = batch_of([30, 30, 5])
     loss = CPCA(SIZES, horizon=20, starts=6, distances=2)
     first, second = loss.choose(batch), loss.choose(batch)
@@ -151,11 +151,11 @@ def test_a_few_starts_and_distances_of_each_stretch_are_drawn_anew_each_time() -
     assert not torch.equal(first.starts, second.starts)
 
 
-def test_nothing_behind_the_end_of_an_episode_is_predicted_or_used() -> None:
-    """By the books of a rollout: predictions stay in the episode that they begin in."""
+def test_predictions_and_their_gradients_stay_within_one_episode() -> None:
+    """Checks predictions against the episodes recorded in a rollout."""
     rollout, _, _ = collected(seed=1, num_envs=4, size=80, rollouts=2)
     loss = CPCA(FeatureSizes(F, None, 3, {"state": (4,)}, True), starts=99, distances=99)
-    episode = np.zeros(rollout.capacity, int)  # number of each row's, over all environments
+    episode = np.zeros(rollout.capacity, int)  # episode of each row, unique over all environments
     for env in range(rollout.num_envs):
         own = [row for row in sorted(rollout.rows) if rollout.env[row] == env]
         episode[own] = 1_000 * env + np.cumsum(rollout.is_first[own])
@@ -189,7 +189,7 @@ def test_nothing_behind_the_end_of_an_episode_is_predicted_or_used() -> None:
     assert predicted > 100
 
 
-def test_stretches_of_one_row_give_no_loss_and_gradients_of_zero() -> None:
+def test_stretches_of_one_row_give_zero_loss_and_zero_gradients() -> None:
     batch, loss = batch_of([1, 1, 1]), CPCA(SIZES)
     found = loss(batch)
     assert found.item() == 0.0
@@ -198,10 +198,10 @@ def test_stretches_of_one_row_give_no_loss_and_gradients_of_zero() -> None:
 
 
 @pytest.mark.parametrize(("noise", "low", "high"), [(False, 0.0, 0.7), (True, 1.35, 1.42)])
-def test_it_falls_where_the_future_can_be_told_and_not_on_noise(
+def test_the_loss_falls_on_predictable_images_and_not_on_noise(
     noise: bool, low: float, high: float
 ) -> None:
-    """A place on a ring that the actions turn: is one image the place some steps later?"""
+    """Images show a point on a circle that the actions rotate, or are noise."""
     torch.manual_seed(0)
     loss = CPCA(FeatureSizes(16, 2, 1, {"state": (2,)}, True), horizon=4)
     adam = torch.optim.Adam(loss.parameters(), 1e-2)
@@ -223,7 +223,7 @@ def test_it_falls_where_the_future_can_be_told_and_not_on_noise(
     assert low < np.mean(losses[-20:]) < high
 
 
-def test_a_policy_without_a_memory_is_refused() -> None:
+def test_cpca_is_refused_for_a_policy_without_memory() -> None:
     with pytest.raises(UserError, match=r"cpca needs a memory; set policy\.lstm_layers"):
         CPCA(dataclasses.replace(SIZES, has_memory=False))
     settings = TrainSettings(
@@ -233,10 +233,10 @@ def test_a_policy_without_a_memory_is_refused() -> None:
         settings.check_surroundings(1)
 
 
-# As a part of the learner.
+# CPC|A in the learner.
 
 
-def test_a_resumed_training_is_as_one_that_was_not_and_policies_lack_the_loss(
+def test_a_resumed_training_equals_an_uninterrupted_one_and_ships_no_loss_weights(
     tmp_path: Path,
 ) -> None:
     whole = trainer(tmp_path / "whole", settings=CPCA_SETTINGS)
@@ -261,7 +261,7 @@ def test_a_resumed_training_is_as_one_that_was_not_and_policies_lack_the_loss(
     assert kept and all(name.startswith("policy.") for name in kept)
 
 
-def test_it_reaches_the_encoder_through_images_and_through_the_features() -> None:
+def test_the_cpca_loss_has_gradients_in_the_encoder() -> None:
     network = PolicySettings(
         encoder="nature_cnn", encoder_width=4, visual_width=8, state_width=8, lstm_width=8
     )
@@ -282,7 +282,7 @@ def test_it_reaches_the_encoder_through_images_and_through_the_features() -> Non
     assert weight.grad is not None and bool(weight.grad.any())
 
 
-def test_old_settings_mean_the_state_head_and_no_weight_means_no_loss() -> None:
+def test_auxiliary_coef_alone_selects_the_state_head_and_zero_selects_no_loss() -> None:
     assert PPOSettings(auxiliary_coef=0.3).auxiliary_name == "state"
     assert PPOSettings(auxiliary_coef=0.0).auxiliary_name is None
     assert PPOSettings().auxiliary_name is None
@@ -300,7 +300,7 @@ def test_old_settings_mean_the_state_head_and_no_weight_means_no_loss() -> None:
         PPO(policy, PPOSettings(auxiliary_coef=0.3))
 
 
-# Losses of one's own.
+# Losses registered by users.
 
 
 @pytest.fixture
@@ -310,7 +310,7 @@ def own() -> Iterator[None]:
 
 
 class Small(nn.Module):
-    """Keeps features small."""
+    """Auxiliary loss that penalises large features."""
 
     coefficient = 0.5
 
@@ -323,9 +323,9 @@ class Small(nn.Module):
 
 
 @pytest.mark.usefixtures("own")
-def test_a_loss_of_ones_own_is_learned_by_its_name(tmp_path: Path) -> None:
+def test_a_registered_loss_is_trained_when_the_settings_name_it(tmp_path: Path) -> None:
     register_auxiliary("small", Small)
-    register_auxiliary("small", Small)  # the same again, of a script that is imported too
+    register_auxiliary("small", Small)  # allowed: a script may also be imported
     assert auxiliary.auxiliary_names() == (*AUXILIARY_NAMES, "small")
     ppo = dataclasses.replace(SETTINGS.ppo, auxiliary="small", learning_rate=0.01)
     one = trainer(tmp_path, settings=dataclasses.replace(SETTINGS, ppo=ppo))
@@ -335,7 +335,7 @@ def test_a_loss_of_ones_own_is_learned_by_its_name(tmp_path: Path) -> None:
     assert (tensors["small_head.scale"] < 1.0).all()
 
 
-def test_what_is_not_a_loss_or_not_known_is_refused(tmp_path: Path, capsys) -> None:
+def test_invalid_and_unknown_losses_are_refused(tmp_path: Path, capsys) -> None:
     with pytest.raises(UserError, match="'cpca' is registered already"):
         register_auxiliary("cpca", Small)
     with pytest.raises(UserError, match="'My-Loss' is not a valid name"):

@@ -36,21 +36,21 @@ def mean_of(average: WeightAverage) -> float:
     return float(values[0])
 
 
-def test_the_first_steps_have_their_plain_mean_without_the_weights_before() -> None:
+def test_the_first_updates_are_averaged_plainly_without_the_initial_weights() -> None:
     average = WeightAverage(filled(100.0), window=1_000)
     for value, steps in ((1.0, 10), (4.0, 20), (7.0, 10)):
         average.add(filled(value), steps)
     assert mean_of(average) == pytest.approx((10 * 1 + 20 * 4 + 10 * 7) / 40, abs=0.01)
 
 
-def test_what_is_a_window_back_counts_by_e_less() -> None:
+def test_weights_count_by_a_factor_of_e_less_for_each_window_of_steps() -> None:
     average = WeightAverage(filled(0.0), window=100)
     for value in [0.0] * 50 + [1.0] * 20:
         average.add(filled(value), 10)
     assert mean_of(average) == pytest.approx(1.0 - math.exp(-2.0), abs=0.01)
 
 
-def test_what_is_not_learned_is_that_of_the_end() -> None:
+def test_buffers_are_those_of_the_latest_policy() -> None:
     average = WeightAverage(filled(0.0), window=100)
     assert not any(bool(buffer.any()) for buffer in average.policy.buffers())
     average.add(filled(3.0), 10)
@@ -60,7 +60,7 @@ def test_what_is_not_learned_is_that_of_the_end() -> None:
 
 
 @pytest.mark.slow
-def test_the_policy_that_is_kept_has_the_mean_of_the_weights(tmp_path: Path) -> None:
+def test_the_best_checkpoint_has_mean_weights_and_the_latest_its_own(tmp_path: Path) -> None:
     one = trainer(tmp_path, settings=dataclasses.replace(AVERAGED, average_steps=10**9))
     seen = []
     learn = one.ppo.update
@@ -84,7 +84,7 @@ def test_the_policy_that_is_kept_has_the_mean_of_the_weights(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_an_average_goes_on_where_it_was_saved(tmp_path: Path) -> None:
+def test_the_average_of_a_resumed_training_equals_an_uninterrupted_one(tmp_path: Path) -> None:
     whole = trainer(tmp_path / "whole", settings=AVERAGED)
     whole.train()
     whole.close()
@@ -102,7 +102,7 @@ def test_an_average_goes_on_where_it_was_saved(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_average_begins_with_the_weights_of_a_training_that_had_none(tmp_path: Path) -> None:
+def test_averaging_added_on_resume_starts_from_the_trained_weights(tmp_path: Path) -> None:
     first = trainer(tmp_path, settings=dataclasses.replace(SETTINGS, steps=48))
     first.train()
     first.close()

@@ -1,4 +1,4 @@
-"""Checkpoints of habitat-baselines, against a network written after its definition."""
+"""Conversion of habitat-baselines checkpoints, tested against a copy of its network."""
 
 import collections
 import os
@@ -16,8 +16,8 @@ from skills.policies import baselines, baselines_file, learned
 from tpsrl import cli
 from tpsrl.errors import UserError
 
-# Observations of the benchmark's tasks beside depth, in the order of their names, and the sizes of
-# their actions.
+# For each of the benchmark's tasks: sizes of the observations other than depth, sorted by name, and
+# the size of the action.
 TASKS = {
     "navigate": ({"goal_to_agent_gps_compass": 2, "joint": 7}, 3),
     "pick": (
@@ -57,7 +57,7 @@ class Block(nn.Module):
 
 
 class Policy(nn.Module):
-    """Modules with the names of habitat-baselines' `PointNavResNetPolicy`."""
+    """Network whose modules are named as in habitat-baselines' `PointNavResNetPolicy`."""
 
     def __init__(self, sensors: int, actions: int, side: int = 0, std_param: bool = True) -> None:
         super().__init__()
@@ -101,7 +101,10 @@ class Policy(nn.Module):
         previous: torch.Tensor,
         memory: tuple[torch.Tensor, torch.Tensor],
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, tuple[torch.Tensor, torch.Tensor]]:
-        """Means, deviations, values and memory for observations by the benchmark's names."""
+        """Returns mean, standard deviation, value and memory.
+
+        `seen` maps the benchmark's sensor names to observations.
+        """
         net: Any = self.net
         parts = [seen[name] for name in sorted(seen) if name != "head_depth"]
         if "head_depth" in seen:
@@ -140,7 +143,7 @@ def saved(folder: Path, weights: dict[str, torch.Tensor], **more: Any) -> Path:
 @pytest.mark.parametrize(
     ("side", "std_param"), [(0, True), (64, False), pytest.param(128, True, marks=pytest.mark.slow)]
 )
-def test_a_converted_policy_computes_the_same_over_episodes(
+def test_a_converted_policy_has_the_outputs_of_the_original_over_episodes(
     tmp_path: Path, skill: str, side: int, std_param: bool
 ) -> None:
     theirs = made(skill, side, std_param)
@@ -155,7 +158,7 @@ def test_a_converted_policy_computes_the_same_over_episodes(
     for step in range(4):
         seen = {name: torch.randn(3, size) for name, size in sensors.items()}
         vector = [seen[baselines.SENSORS[name][0]].clone() for name in inputs.sensors]
-        if skill == "navigate":  # habitat-lab's angle to the goal grows to the right
+        if skill == "navigate":  # habitat-lab's angle to the goal is positive to the right
             vector[0][:, 1] *= -1
         shown = {"state": torch.cat(vector, 1)}
         if side:
@@ -169,12 +172,12 @@ def test_a_converted_policy_computes_the_same_over_episodes(
         torch.testing.assert_close(given.value, value, rtol=1e-4, atol=1e-5)
         assert (given.mean[:, ~on] == 0).all()
         previous = torch.where(on, torch.randn(3, len(on)), 0.0)
-        first = torch.tensor([False, step == 1, False])  # an episode ends in the second one
+        first = torch.tensor([False, step == 1, False])  # an episode ends in the second environment
         previous = torch.where(first[:, None], 0.0, previous)
         memory = tuple(torch.where(first[None, :, None], 0.0, part) for part in memory)
 
 
-def test_the_command_writes_a_policy_that_acts_and_says_what_it_left_out(
+def test_the_command_writes_a_loadable_policy_and_lists_omitted_weights(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     weights = made("pick", 64).state_dict()
@@ -193,7 +196,7 @@ def test_the_command_writes_a_policy_that_acts_and_says_what_it_left_out(
     assert "exists; choose another folder, or set replace=true" in capsys.readouterr().err
 
 
-def test_weights_of_older_versions_have_a_prefix(tmp_path: Path) -> None:
+def test_the_prefix_of_weights_of_older_versions_is_removed(tmp_path: Path) -> None:
     weights = made("pick").state_dict()
     path = saved(tmp_path, {f"actor_critic.{name}": value for name, value in weights.items()})
     assert baselines_file.read(path).weights.keys() == weights.keys()
@@ -264,7 +267,7 @@ def test_a_network_without_counterpart_is_refused(
     assert message in str(refused.value) and "\n" not in str(refused.value)
 
 
-def test_sensors_of_another_skill_are_named(tmp_path: Path) -> None:
+def test_sensors_of_another_skill_are_refused_with_the_expected_ones(tmp_path: Path) -> None:
     file = baselines_file.read(saved(tmp_path, made("navigate").state_dict()))
     with pytest.raises(
         UserError, match="observes 9 numbers besides depth; pick has 14: is_holding"

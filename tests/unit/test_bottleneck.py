@@ -1,4 +1,4 @@
-"""The encoders of the DD-PPO paper, held against the published networks, and their ChannelNorm."""
+"""Encoders of the DD-PPO paper, compared with the published networks, and their ChannelNorm."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from tpsrl.rl.policy.settings import ENCODER_NAMES
 
 DOCS = Path(__file__).parents[2] / "docs"
 KINDS = {"resnet50": ResNet50, "se_resnext50": SeResNeXt50, "se_resnext101": SeResNeXt101}
-# Without the layer that classifies: torchvision's ResNet-50, timm's SE-ResNeXt 32 x 4d.
+# Without the classification layer: torchvision's ResNet-50, timm's SE-ResNeXt 32 x 4d.
 PUBLISHED = {"resnet50": 23_508_032, "se_resnext50": 25_510_896, "se_resnext101": 46_906_416}
 
 
@@ -23,7 +23,7 @@ def count(module: nn.Module) -> int:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_at_whole_width_there_are_as_many_parameters_as_published(name: str) -> None:
+def test_encoders_of_full_width_have_the_published_number_of_parameters(name: str) -> None:
     with torch.device("meta"):
         made = KINDS[name](64, (3, 64, 64), 8)
     assert count(made.body) == PUBLISHED[name]
@@ -34,7 +34,7 @@ def test_at_whole_width_there_are_as_many_parameters_as_published(name: str) -> 
 @pytest.mark.parametrize(
     ("side", "compressed"), [(64, (1024, 1)), (128, (512, 4)), (256, (128, 16))]
 )
-def test_the_last_map_is_brought_down_to_about_two_thousand_numbers(
+def test_the_last_feature_map_is_compressed_to_at_most_2048_numbers(
     name: str, side: int, compressed: tuple[int, int]
 ) -> None:
     with torch.device("meta"):
@@ -50,7 +50,7 @@ def test_the_last_map_is_brought_down_to_about_two_thousand_numbers(
     assert made.head.linear.in_features == channels * pixels <= 2048
 
 
-def test_the_layers_are_half_as_wide_in_as_many_groups_as_keep_a_groups_width() -> None:
+def test_an_encoder_of_half_width_has_half_the_groups_of_the_same_width() -> None:
     made = SeResNeXt50(32, (64, 64), 8)
     inner = [m for m in made.body.modules() if isinstance(m, nn.Conv2d) and m.kernel_size[0] == 3]
     assert [conv.groups for conv in inner] == [16] * 16
@@ -62,7 +62,7 @@ def test_the_layers_are_half_as_wide_in_as_many_groups_as_keep_a_groups_width() 
     assert not any(isinstance(m, nn.BatchNorm2d) for m in (*made.modules(), *plain.modules()))
 
 
-def test_a_picture_is_averaged_over_two_by_two_pixels_first() -> None:
+def test_an_image_is_first_averaged_over_two_by_two_pixels() -> None:
     made = ResNet50(4, (64, 64), 8)
     blocks = torch.rand(2, 32, 32)
     checks = torch.tensor([[0.1, -0.1], [-0.1, 0.1]]).repeat(32, 32)
@@ -71,7 +71,7 @@ def test_a_picture_is_averaged_over_two_by_two_pixels_first() -> None:
 
 
 @pytest.mark.parametrize("width", [1, 6, 7])
-def test_a_width_that_groups_do_not_divide_has_fewer_of_them(width: int) -> None:
+def test_widths_that_are_not_multiples_of_a_groups_width_are_allowed(width: int) -> None:
     assert SeResNeXt50(width, (32, 32), 8)(torch.rand(2, 32, 32)).shape == (2, 8)
 
 
@@ -86,7 +86,7 @@ def fed(norm: ChannelNorm, *parts: torch.Tensor) -> ChannelNorm:
     return norm
 
 
-def test_batch_by_batch_the_moments_are_those_of_all_pixels() -> None:
+def test_moments_updated_batch_by_batch_equal_those_of_all_pixels() -> None:
     norm, seen = ChannelNorm(3), batches()
     fed(norm, *seen)
     variance, mean = torch.var_mean(torch.cat(seen), (0, 2, 3), correction=0)
@@ -95,7 +95,7 @@ def test_batch_by_batch_the_moments_are_those_of_all_pixels() -> None:
     assert int(norm.pictures) == 12
 
 
-def test_sums_of_ranks_that_are_added_up_are_those_of_all_their_pictures() -> None:
+def test_added_sums_of_ranks_equal_those_of_all_their_images() -> None:
     first, second, third = batches()
     norm, other = fed(ChannelNorm(3), first), fed(ChannelNorm(3), first)
     norm.take((norm.sums(second) + norm.sums(third)).tolist())
@@ -103,7 +103,7 @@ def test_sums_of_ranks_that_are_added_up_are_those_of_all_their_pictures() -> No
     torch.testing.assert_close(norm.state_dict(), other.state_dict())
 
 
-def test_a_pass_leaves_the_moments_and_changes_nothing_before_the_first_picture() -> None:
+def test_a_forward_pass_keeps_the_moments_and_is_the_identity_without_any() -> None:
     norm, (first, second, _) = ChannelNorm(3), batches()
     assert torch.equal(norm(first), first)
     fed(norm, first)
@@ -117,7 +117,7 @@ def test_a_pass_leaves_the_moments_and_changes_nothing_before_the_first_picture(
     torch.testing.assert_close(again.std((0, 2, 3)), torch.ones(3), atol=0.01, rtol=0)
 
 
-def test_the_moments_are_state_and_survive_half_precision() -> None:
+def test_moments_are_in_the_state_dict_and_survive_half_precision() -> None:
     norm, other = fed(ChannelNorm(3), *batches()), ChannelNorm(3)
     norm.pictures += 10_000_000
     state = norm.state_dict()
@@ -127,7 +127,7 @@ def test_the_moments_are_state_and_survive_half_precision() -> None:
     torch.testing.assert_close(other.mean, norm.mean, rtol=1e-3, atol=0)
 
 
-def test_a_channel_that_never_varies_stays_finite() -> None:
+def test_a_constant_channel_is_normalised_to_zero() -> None:
     norm, grey = ChannelNorm(3), torch.full((2, 3, 4, 4), 0.5)
     fed(norm, grey, grey)
     assert torch.equal(norm(grey), torch.zeros_like(grey))

@@ -1,4 +1,4 @@
-"""First causes in words."""
+"""Text of first causes."""
 
 import pytest
 
@@ -22,7 +22,7 @@ from tpsrl.world.scenarios import FRIDGE
         ("holding(obj_0_apple, robot_0)", -1.0, "bool", "not so"),
     ],
 )
-def test_a_cause_says_what_was_and_what_should_have_been(
+def test_the_text_of_a_cause_has_its_value_threshold_and_step(
     predicate: str, margin: float, unit: str, text: str
 ) -> None:
     cause = Cause(0, "step", "skill", predicate, margin, unit, "lost", 412)

@@ -28,7 +28,7 @@ def saved(path: Path) -> Path:
     return path
 
 
-def test_tensors_of_all_kinds_and_the_note_come_back(tmp_path: Path) -> None:
+def test_tensors_of_all_dtypes_and_the_note_survive_a_round_trip(tmp_path: Path) -> None:
     arrays = {
         "flags": np.array([True, False]),
         "bytes": np.arange(5, dtype=np.uint8),
@@ -52,7 +52,7 @@ def test_tensors_of_all_kinds_and_the_note_come_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("steps", ["many", -1, None])
-def test_steps_that_are_no_number_are_refused(tmp_path: Path, steps: Any) -> None:
+def test_an_invalid_number_of_steps_is_refused(tmp_path: Path, steps: Any) -> None:
     checkpoint.save(tmp_path / "a", {"x": torch.zeros(1)}, {"steps": steps})
     with pytest.raises(UserError, match="steps: must be an integer"):
         assert checkpoint.load(tmp_path / "a").steps
@@ -85,7 +85,7 @@ def test_a_truncated_file_is_a_user_error(tmp_path: Path, keep: float) -> None:
 
 
 class Bomb:
-    """Touches a file when it is unpickled."""
+    """Object that creates a file when it is unpickled."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -115,13 +115,13 @@ def test_foreign_files_are_refused_and_run_nothing(tmp_path: Path) -> None:
 
 
 def of_format_1(path: Path, policy: ActorCritic) -> Path:
-    """A file as tpsrl 0.1 wrote it: the note has no version."""
+    """Writes a checkpoint as tpsrl 0.1 did, without a version in the note, and returns its path."""
     tensors, note = checkpoint.policy_part(policy)
     save_file(tensors, path, {"tpsrl": json.dumps({"format": 1, **note})})
     return path
 
 
-def test_a_checkpoint_of_format_1_is_acted_by(tmp_path: Path) -> None:
+def test_a_policy_is_loaded_from_a_checkpoint_of_format_1(tmp_path: Path) -> None:
     policy = ActorCritic(SPEC, SMALL)
     found = checkpoint.load(of_format_1(tmp_path / "old", policy))
     assert found.version == "0.1"
@@ -140,13 +140,13 @@ def test_a_checkpoint_of_format_1_is_not_resumed(tmp_path: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_a_checkpoint_says_which_version_wrote_it(tmp_path: Path) -> None:
+def test_a_checkpoint_records_the_version_that_wrote_it(tmp_path: Path) -> None:
     found = checkpoint.load(saved(tmp_path / "a"))
     assert found.version == tpsrl.__version__
     found.check_resumable()
 
 
-def test_weights_of_another_network_or_of_none_are_refused(tmp_path: Path) -> None:
+def test_weights_of_another_network_and_non_finite_weights_are_refused(tmp_path: Path) -> None:
     found = checkpoint.load(saved(tmp_path / "a"))
     wider = ActorCritic(SPEC, PolicySettings(encoder="state", lstm_layers=1, lstm_width=16))
     with pytest.raises(UserError, match="has another network"):
@@ -170,7 +170,7 @@ def test_weights_of_another_network_or_of_none_are_refused(tmp_path: Path) -> No
         ("spec", {"observations": {"state": [5], "depth": [10**6, 10**6]}}),
     ],
 )
-def test_a_network_that_no_memory_holds_is_refused_before_it_is_made(
+def test_a_network_too_large_for_memory_is_refused_before_it_is_built(
     tmp_path: Path, part: str, changes: dict[str, Any]
 ) -> None:
     found = checkpoint.load(saved(tmp_path / "a"))
@@ -193,9 +193,7 @@ def test_a_network_that_no_memory_holds_is_refused_before_it_is_made(
         {"far": 0},
     ],
 )
-def test_a_policy_that_sees_what_cannot_be_seen_is_refused(
-    tmp_path: Path, spec: dict[str, Any]
-) -> None:
+def test_a_policy_with_an_invalid_spec_is_refused(tmp_path: Path, spec: dict[str, Any]) -> None:
     found = checkpoint.load(saved(tmp_path / "a"), field="init")
     found.note["spec"] = {**found.note["spec"], **spec}
     with pytest.raises(UserError, match=r"^init: .*(has no valid 'spec'|: spec: )"):
@@ -203,9 +201,7 @@ def test_a_policy_that_sees_what_cannot_be_seen_is_refused(
 
 
 @pytest.mark.parametrize("kind", [torch.float8_e4m3fn, torch.int64, torch.complex64])
-def test_weights_that_are_no_ordinary_numbers_are_refused(
-    tmp_path: Path, kind: torch.dtype
-) -> None:
+def test_weights_of_unsupported_dtypes_are_refused(tmp_path: Path, kind: torch.dtype) -> None:
     found = checkpoint.load(saved(tmp_path / "a"), field="agent")
     for name, tensor in found.tensors.items():
         found.tensors[name] = tensor.to(kind)
@@ -214,7 +210,9 @@ def test_weights_that_are_no_ordinary_numbers_are_refused(
 
 
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float64])
-def test_weights_of_another_precision_are_read(tmp_path: Path, kind: torch.dtype) -> None:
+def test_weights_of_other_precisions_are_loaded_as_float32(
+    tmp_path: Path, kind: torch.dtype
+) -> None:
     found = checkpoint.load(saved(tmp_path / "a"))
     for name, tensor in found.tensors.items():
         found.tensors[name] = tensor.to(kind)
@@ -224,13 +222,13 @@ def test_weights_of_another_precision_are_read(tmp_path: Path, kind: torch.dtype
 @pytest.mark.parametrize(
     "note", ["[]", "{", '{"format": 1e999}', '{"format": "2"}', '{"format": 2, "a": "\\ud800"}']
 )
-def test_a_note_that_is_none_of_ours_is_refused(tmp_path: Path, note: str) -> None:
+def test_an_invalid_note_is_refused(tmp_path: Path, note: str) -> None:
     save_file({"weights": torch.zeros(3)}, tmp_path / "other", {"tpsrl": note})
     with pytest.raises(UserError, match=r"^agent: .* is not a checkpoint of tpsrl"):
         checkpoint.load(tmp_path / "other", field="agent")
 
 
-def test_a_checkpoint_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
+def test_a_failed_write_leaves_the_old_checkpoint_unchanged(tmp_path: Path) -> None:
     path = saved(tmp_path / "a")
     before = path.read_bytes()
     with pytest.raises(ValueError, match="JSON"):
@@ -242,7 +240,7 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) 
     assert [p.name for p in tmp_path.iterdir()] == ["a"]
 
 
-def test_a_checkpoint_can_be_read_by_whom_other_files_can(tmp_path: Path) -> None:
+def test_a_checkpoint_has_the_default_permissions_of_new_files(tmp_path: Path) -> None:
     (tmp_path / "other").touch()
     path = saved(tmp_path / "a.safetensors")
     assert path.stat().st_mode == (tmp_path / "other").stat().st_mode
@@ -251,14 +249,14 @@ def test_a_checkpoint_can_be_read_by_whom_other_files_can(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("latest", "logged", "training", "cloning"),
     [
-        (None, False, True, False),  # a policy that somebody else put there
+        (None, False, True, False),  # a policy copied from elsewhere
         (None, True, False, True),
         ({"ended": False}, True, True, True),
         ({"ended": True}, True, True, False),
-        ({}, True, True, False),  # of an earlier version
+        ({}, True, True, False),  # written by an earlier version
     ],
 )
-def test_only_what_was_killed_before_its_end_is_begun_anew(
+def test_a_folder_is_checked_for_a_training_and_for_a_stopped_cloning(
     latest: dict[str, bool] | None, logged: bool, training: bool, cloning: bool, tmp_path: Path
 ) -> None:
     folder = tmp_path / checkpoint.FOLDER

@@ -33,7 +33,7 @@ def rollout(policy: ActorCritic) -> Rollout:
 
 
 def columns(rows: Rollout) -> dict[str, np.ndarray]:
-    """What was collected, copied."""
+    """Returns copies of all columns, in the order of the rollout's rows."""
     names = ("previous_action", "action", "log_prob", "memory", "value")
     numpy = ("env", "version", "is_first", "terminated", "truncated", "reward", "bootstrap")
     parts = {name: getattr(rows, name) for name in names} | rows.observation
@@ -61,7 +61,9 @@ def assert_same(ones: list[dict], others: list[dict]) -> None:
             np.testing.assert_array_equal(one[name], other[name], err_msg=name)
 
 
-def test_processes_and_whole_batches_give_the_same_transitions_as_one(policy: ActorCritic) -> None:
+def test_worker_processes_and_the_batch_collector_equal_the_serial_collector(
+    policy: ActorCritic,
+) -> None:
     serial = make("sync", processes=0, seed=3)
     spread = make("sync", processes=2, seed=3)
     try:
@@ -74,10 +76,10 @@ def test_processes_and_whole_batches_give_the_same_transitions_as_one(policy: Ac
 
 
 @pytest.mark.parametrize("name", LOCK_STEP)
-def test_every_step_is_there_once_and_in_order(name: str, policy: ActorCritic) -> None:
+def test_every_step_is_collected_once_and_in_order(name: str, policy: ActorCritic) -> None:
     collector = make(name)
     rows = rollout(policy)
-    step, episode = np.zeros((2, N), int)  # where each environment should be
+    step, episode = np.zeros((2, N), int)  # expected step and episode of each environment
     for version in range(4):
         collector.collect(policy, [rows], version)
         seen = columns(rows)
@@ -98,7 +100,7 @@ def test_every_step_is_there_once_and_in_order(name: str, policy: ActorCritic) -
             )
 
 
-def test_a_truncated_episode_is_valued_by_its_last_observation(policy: ActorCritic) -> None:
+def test_a_truncated_episode_is_bootstrapped_from_its_last_observation(policy: ActorCritic) -> None:
     sync = make("sync")
     rows = rollout(policy)
     sync.collect(policy, [rows])
@@ -149,7 +151,7 @@ def test_episodes_are_reported_with_the_rollout_in_which_they_end(
         (("sync", 2), ("batch", 0), 0.0),
     ],
 )
-def test_a_restored_collector_goes_on_bit_for_bit(
+def test_a_restored_collector_continues_bit_for_bit(
     policy: ActorCritic, first: tuple[str, int], second: tuple[str, int], correlation: float
 ) -> None:
     begun = make(first[0], processes=first[1], seed=3, noise_correlation=correlation)
@@ -168,7 +170,7 @@ def test_a_restored_collector_goes_on_bit_for_bit(
         resumed.close()
 
 
-def test_correlated_noise_stays_standard_normal_and_is_of_each_environment() -> None:
+def test_correlated_noise_is_standard_normal_and_independent_per_environment() -> None:
     noise, other = (Noise(N, 2, seed=7, correlation=0.9) for _ in range(2))
     every = np.arange(N)
     drawn = np.stack([noise.draw(every) for _ in range(20_000)])  # (steps, N, 2)
@@ -177,7 +179,7 @@ def test_correlated_noise_stays_standard_normal_and_is_of_each_environment() -> 
         found = (drawn[lag:] * drawn[:-lag]).mean(0) / drawn.var(0)
         assert np.abs(found - expected).max() < 0.08, lag
     assert abs(np.corrcoef(drawn.reshape(len(drawn), -1).T) - np.eye(2 * N)).max() < 0.15
-    # In other batches, an environment draws the same numbers.
+    # The numbers of an environment do not depend on the batches in which they are drawn.
     for step in range(100):
         alone = [other.draw(np.array([env])) for env in every[::-1]]
         np.testing.assert_array_equal(np.concatenate(alone[::-1]), drawn[step])
@@ -200,7 +202,7 @@ def test_snapshots_of_something_else_are_refused(policy: ActorCritic) -> None:
         correlated.restore(arrays, note)
 
 
-def test_a_wrong_name_or_number_is_refused() -> None:
+def test_invalid_settings_of_collectors_are_refused() -> None:
     with pytest.raises(UserError, match="collector: unknown value 'sinc'; did you mean 'sync'"):
         make("sinc")
     with pytest.raises(UserError, match="num_envs: must be at least 1, got 0"):
@@ -216,7 +218,7 @@ def test_a_wrong_name_or_number_is_refused() -> None:
 
 
 class Counted(ActorCritic):
-    """Notes how many environments act together."""
+    """Policy that records the number of environments in each call of `act`."""
 
     def __init__(self) -> None:
         super().__init__(SPEC, SMALL)
@@ -227,7 +229,7 @@ class Counted(ActorCritic):
         return super().act(observation, *args)
 
 
-def test_a_batch_is_one_call_of_the_policy_and_one_of_the_environments(
+def test_each_batch_is_one_policy_call_and_one_environment_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     calls: list[int] = []
@@ -240,11 +242,11 @@ def test_a_batch_is_one_call_of_the_policy_and_one_of_the_environments(
     monkeypatch.setattr(ToyVecEnv, "step", noted)
     counted = Counted()
     make("batch").collect(counted, [rollout(counted)])
-    # The last call of the policy is for the values behind the rollout's end.
+    # The last call of the policy computes the values after the end of the rollout.
     assert calls == [N] * T and counted.batches[:-1] == [N] * T
 
 
-def test_a_batch_goes_on_where_steps_were_under_way(policy: ActorCritic) -> None:
+def test_the_batch_collector_continues_from_steps_in_flight(policy: ActorCritic) -> None:
     ver, batch = make("ver", seed=3), make("batch")
     rows, others = rollout(policy), rollout(policy)
     collect(ver, policy, rows, 3)
@@ -265,7 +267,7 @@ def test_an_action_that_is_not_finite_stops_the_run(name: str, policy: ActorCrit
         collector.collect(policy, [rollout(policy)])
 
 
-def test_the_log_probability_is_of_the_action_taken(policy: ActorCritic) -> None:
+def test_the_log_probability_is_that_of_the_action_taken(policy: ActorCritic) -> None:
     sync = make("sync")
     rows = rollout(policy)
     sync.collect(policy, [rows])
@@ -282,10 +284,10 @@ def test_the_log_probability_is_of_the_action_taken(policy: ActorCritic) -> None
     assert (rows.action[rows.rows][:, 2] == 0.0).all()  # masked
 
 
-# -- delayed observations ----------------------------------------------------------------------
+# Delayed observations.
 
 
-def test_a_delayed_environment_shows_what_was_to_be_seen_a_step_ago() -> None:
+def test_a_delayed_environment_returns_the_observation_of_the_previous_step() -> None:
     prompt, late = ToyVecEnvFactory()(range(N)), DelayedVecEnvFactory(ToyVecEnvFactory())(range(N))
     seen = prompt.reset(range(N))["state"]
     np.testing.assert_array_equal(late.reset(range(N))["state"], seen)
@@ -305,7 +307,7 @@ def test_a_delayed_environment_shows_what_was_to_be_seen_a_step_ago() -> None:
     assert cut > 5
 
 
-def test_delayed_environments_go_on_from_a_snapshot() -> None:
+def test_delayed_environments_continue_from_a_snapshot() -> None:
     late, other = (DelayedVecEnvFactory(ToyVecEnvFactory())(range(N)) for _ in range(2))
     late.reset(range(N))
     actions = np.ones((N, 3))

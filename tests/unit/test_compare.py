@@ -1,4 +1,4 @@
-"""`tpsrl report`: reports made anew, and agents compared on the same episodes."""
+"""`tpsrl report`: rebuilt reports, and agents compared on the same episodes."""
 
 import json
 import re
@@ -25,7 +25,7 @@ from eval.settings import AllSettings, EvalSettings
 from tpsrl import cli, config
 from tpsrl.errors import UserError
 
-FIRST = [3, 3, 1, 0, 3, 1]  # how many of three stages each of six episodes came through
+FIRST = [3, 3, 1, 0, 3, 1]  # stages completed, of three, in each of six episodes
 SECOND = [3, 1, 3, 3, 3, 3]
 QUIET = Console(quiet=True)
 
@@ -36,7 +36,7 @@ def evaluation(done: list[int], **header: Any) -> tuple[Report, list[EpisodeResu
 
 
 def write(folder: Path, done: list[int], matrix: Any = UNSET, **header: Any) -> Path:
-    """The files of an evaluation, in the form in which one writes them."""
+    """Writes the files of an evaluation as `tpsrl eval` does, and returns the folder."""
     report, results = evaluation(done, **header)
     report = structs.replace(report, handoff_matrix=matrix)
     folder.mkdir(parents=True)
@@ -56,7 +56,7 @@ def compared(*evaluations: tuple[Report, list[EpisodeResult]]) -> Comparison:
     )
 
 
-def test_a_report_that_is_made_anew_is_the_one_that_was_written(tmp_path: Path) -> None:
+def test_a_rebuilt_report_equals_the_original(tmp_path: Path) -> None:
     folder = write(tmp_path / "a", FIRST)
     before = (folder / "report.html").read_bytes()
     (folder / "report.html").unlink()
@@ -68,13 +68,13 @@ def test_a_report_that_is_made_anew_is_the_one_that_was_written(tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_a_report_with_every_key_can_be_made_anew(tmp_path: Path) -> None:
+def test_a_report_with_every_key_can_be_rebuilt(tmp_path: Path) -> None:
     write_files(tmp_path)
     reports.rebuild(str(tmp_path), QUIET)
     assert "Gain of repairs" in (tmp_path / "report.html").read_text()
 
 
-def test_the_index_of_several_is_made_anew_with_all_that_it_leads_to(tmp_path: Path) -> None:
+def test_an_index_of_several_evaluations_is_rebuilt_with_all_linked_pages(tmp_path: Path) -> None:
     def run(settings: Any, console: Console) -> Report:
         folder = write(Path(settings.out), FIRST, scenario=settings.scenario.name)
         found = reports.read_report(folder)
@@ -93,7 +93,7 @@ def test_the_index_of_several_is_made_anew_with_all_that_it_leads_to(tmp_path: P
 
 
 def index(*folders: Any) -> dict[str, Any]:
-    """The report of several evaluations in these folders."""
+    """Returns the report of several evaluations in the given folders."""
     report = scenario_report(
         config.load(EvalSettings, config.parse(["scenario=tidy_house"])), QUIET
     )
@@ -119,7 +119,7 @@ def index(*folders: Any) -> dict[str, Any]:
         ({"success": "\x9b2J"}, "contains control characters"),
     ],
 )
-def test_a_strangers_report_writes_nowhere_else_and_is_refused_in_a_line(
+def test_an_untrusted_report_is_refused_in_one_line_and_writes_nothing(
     tmp_path: Path, report: Any, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "report.json").write_text(json.dumps(report))
@@ -131,13 +131,13 @@ def test_a_strangers_report_writes_nowhere_else_and_is_refused_in_a_line(
     assert not list(tmp_path.glob("*.html"))
 
 
-def test_deep_json_is_no_report(tmp_path: Path) -> None:
+def test_a_report_of_deeply_nested_json_is_refused(tmp_path: Path) -> None:
     (tmp_path / "report.json").write_text("[" * 100_000)
     with pytest.raises(UserError, match=r"report\.json: nested too deeply"):
         reports.read_report(tmp_path)
 
 
-def test_agents_are_compared_by_the_episodes_in_which_one_alone_succeeded() -> None:
+def test_agents_are_compared_by_the_episodes_in_which_only_one_succeeded() -> None:
     report = compared(evaluation(FIRST), evaluation(SECOND))
     assert [agent.success.mean for agent in report.agents] == [3 / 6, 5 / 6]
     (row,) = report.differences
@@ -161,7 +161,7 @@ def test_stages_and_causes_of_each_agent_are_those_of_its_own_report() -> None:
         assert agent.first_causes == own.first_causes
 
 
-def test_of_different_numbers_of_episodes_the_common_ones_count() -> None:
+def test_agents_are_compared_on_their_common_episodes() -> None:
     report = compared(evaluation(FIRST), evaluation(SECOND[:4]))
     assert report.num_episodes == 4 and report.dataset is None
     assert [agent.success.mean for agent in report.agents] == [2 / 4, 3 / 4]
@@ -171,8 +171,8 @@ def test_of_different_numbers_of_episodes_the_common_ones_count() -> None:
 
 def test_every_agent_is_compared_with_the_first() -> None:
     report = compared(evaluation(FIRST), evaluation(SECOND), evaluation(FIRST))
-    told = [(row.name, row.against, row.value) for row in report.differences]
-    assert told == [("b", "a", pytest.approx(2 / 6)), ("c", "a", 0.0)]
+    differences = [(row.name, row.against, row.value) for row in report.differences]
+    assert differences == [("b", "a", pytest.approx(2 / 6)), ("c", "a", 0.0)]
 
 
 @pytest.mark.parametrize(
@@ -196,14 +196,14 @@ def test_every_agent_is_compared_with_the_first() -> None:
         ),
     ],
 )
-def test_what_cannot_be_compared_is_refused_by_both_names(
+def test_incomparable_evaluations_are_refused_with_both_names(
     second: tuple[Report, list[EpisodeResult]], message: str
 ) -> None:
     with pytest.raises(UserError, match=message):
         compared(evaluation(FIRST), second)
 
 
-def test_a_comparison_is_written_with_links_that_lead_to_the_evaluations(
+def test_a_comparison_has_working_links_to_the_evaluations(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -229,7 +229,7 @@ def test_a_comparison_is_written_with_links_that_lead_to_the_evaluations(
     assert (out / "report.html").read_text() == html
 
 
-def test_taxes_of_handoffs_stand_side_by_side_where_they_were_measured(tmp_path: Path) -> None:
+def test_a_comparison_has_the_handoff_taxes_of_agents_that_measured_them(tmp_path: Path) -> None:
     matrix = decode(full_report(), Report, "report").handoff_matrix
     first = write(tmp_path / "a", FIRST, matrix)
     second = write(tmp_path / "b", SECOND)
@@ -239,7 +239,7 @@ def test_taxes_of_handoffs_stand_side_by_side_where_they_were_measured(tmp_path:
     assert "<strong>+8.0</strong> (+3.0 to +13.0) ▲ significant" in row and "not measured" in row
 
 
-def test_unlike_protocols_versions_and_numbers_are_warned_of(
+def test_different_protocols_versions_and_numbers_of_episodes_give_warnings(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     changed = {"protocol": "m3", "protocol_changes": {"limits.total": 1}, "version": "1"}
@@ -260,7 +260,7 @@ def test_unlike_protocols_versions_and_numbers_are_warned_of(
         assert text in printed and text in html
 
 
-def test_names_are_the_last_parts_of_paths_that_tell_them_apart() -> None:
+def test_short_names_are_the_shortest_distinct_ends_of_the_paths() -> None:
     assert comparison.short_names(["out/a", "./out/b/"]) == ["a", "b"]
     assert comparison.short_names(["x/th", "y/th", "y/pg"]) == ["x/th", "y/th", "y/pg"]
 
@@ -307,7 +307,7 @@ def test_bad_folders_are_refused_in_one_line_and_nothing_is_written(
 
 
 def _change(value: Any, key: str, to: Any) -> None:
-    """Sets an entry by its dotted key, in which numbers count along lists."""
+    """Sets the entry at a dotted key, in which numbers are indices of lists."""
     *parts, last = [int(part) if part.isdecimal() else part for part in key.split(".")]
     for part in parts:
         value = value[part]
@@ -332,7 +332,7 @@ def _change(value: Any, key: str, to: Any) -> None:
         ("replan", [[]], "replan: must be true or false, got [[]]"),
     ],
 )
-def test_what_a_report_holds_is_of_its_type(
+def test_a_report_with_an_invalid_value_is_refused(
     tmp_path: Path, key: str, to: Any, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_files(tmp_path)
@@ -358,7 +358,7 @@ def test_what_a_report_holds_is_of_its_type(
         ("stages.0.reached", 1),
     ],
 )
-def test_what_a_record_holds_is_of_its_type(
+def test_an_episode_record_with_an_invalid_value_is_refused(
     tmp_path: Path, key: str, to: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_files(tmp_path)
@@ -368,11 +368,11 @@ def test_what_a_record_holds_is_of_its_type(
     lines[3] = json.dumps(record)
     (tmp_path / "episodes.jsonl").write_text("\n".join(lines))
     assert cli.main(["report", str(tmp_path)]) == 2
-    said = capsys.readouterr().err
-    assert f"report: {tmp_path}/episodes.jsonl, line 4: {key.split('.')[0]}" in said
+    err = capsys.readouterr().err
+    assert f"report: {tmp_path}/episodes.jsonl, line 4: {key.split('.')[0]}" in err
 
 
-def test_a_report_larger_than_any_is_not_read(
+def test_a_report_over_the_size_limit_is_not_read(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with (tmp_path / "report.json").open("wb") as file:
@@ -381,7 +381,7 @@ def test_a_report_larger_than_any_is_not_read(
     assert "report.json: cannot be read (more than" in capsys.readouterr().err
 
 
-def test_of_several_reports_none_is_written_when_one_is_damaged(tmp_path: Path) -> None:
+def test_no_page_is_written_when_one_of_several_reports_is_damaged(tmp_path: Path) -> None:
     def run(settings: Any, console: Console) -> Report:
         folder = write(Path(settings.out), FIRST, scenario=settings.scenario.name)
         found = reports.read_report(folder)
@@ -400,7 +400,7 @@ def test_of_several_reports_none_is_written_when_one_is_damaged(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("name", ["report.html", "report.json"])
-def test_a_comparison_is_written_whole_or_not_at_all(tmp_path: Path, name: str) -> None:
+def test_a_comparison_is_written_completely_or_not_at_all(tmp_path: Path, name: str) -> None:
     folders = [str(write(tmp_path / "a", FIRST)), str(write(tmp_path / "b", SECOND))]
     (tmp_path / "out" / name).mkdir(parents=True)
     with pytest.raises(UserError, match=f"out: .*{name} is not a regular file"):
@@ -408,7 +408,7 @@ def test_a_comparison_is_written_whole_or_not_at_all(tmp_path: Path, name: str) 
     assert [path.name for path in (tmp_path / "out").iterdir()] == [name]
 
 
-def test_an_index_that_cannot_be_written_stops_the_runs_before_they_begin(tmp_path: Path) -> None:
+def test_an_output_that_cannot_be_written_is_refused_before_any_run(tmp_path: Path) -> None:
     def run(settings: Any, console: Console) -> Report:
         raise AssertionError("nothing is to be run")
 

@@ -32,7 +32,7 @@ class Settings:
 
 @pytest.fixture(autouse=True)
 def presets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A `configs` folder of this test's own."""
+    """Temporary `configs` folder with two presets; returns its subfolder `rules`."""
     folder = tmp_path / "configs" / "rules"
     folder.mkdir(parents=True)
     (folder / "strict.yaml").write_text("name: strict\nlimits: {total: 100}\n")
@@ -46,7 +46,7 @@ def test_defaults_come_from_the_schema_and_the_preset() -> None:
     assert settings == Settings(rules=Rules("strict", Limits(total=100)))
 
 
-def test_an_override_goes_before_the_preset_wherever_it_stands() -> None:
+def test_an_override_outranks_a_preset_in_any_order() -> None:
     settings = config.load(Settings, config.parse(["rules.limits.total=7", "rules=loose"]))
     assert settings.rules == Rules("loose", Limits(total=7))
 
@@ -57,7 +57,7 @@ def test_the_last_of_two_overrides_wins() -> None:
     )
 
 
-def test_values_take_the_type_of_their_field() -> None:
+def test_values_are_converted_to_the_type_of_their_field() -> None:
     settings = config.load(
         Settings, config.parse(["replan=true", "out=007", "rules.limits.distance_m=1"])
     )
@@ -66,7 +66,7 @@ def test_values_take_the_type_of_their_field() -> None:
     assert isinstance(settings.rules.limits.distance_m, float)
 
 
-def test_a_value_may_hold_an_equals_sign() -> None:
+def test_a_value_may_contain_an_equals_sign() -> None:
     assert config.load(Settings, config.parse(["out=a=b"])).out == "a=b"
 
 
@@ -96,20 +96,22 @@ def test_a_value_may_hold_an_equals_sign() -> None:
         ("=3", "'=3': expected key=value"),
     ],
 )
-def test_a_bad_override_is_one_line_that_names_key_and_value(override: str, message: str) -> None:
+def test_a_bad_override_is_refused_in_one_line_with_key_and_value(
+    override: str, message: str
+) -> None:
     with pytest.raises(UserError) as error:
         config.load(Settings, config.parse([override]))
     assert str(error.value) == message
 
 
-def test_nothing_is_suggested_where_nothing_is_near() -> None:
+def test_an_unknown_value_without_a_near_match_has_no_suggestion() -> None:
     with pytest.raises(UserError, match=r"^unknown key 'qqq'$"):
         config.load(Settings, {"qqq": 1})
     with pytest.raises(UserError, match=r"^rules: unknown value 'zzz' \(valid: loose, strict\)$"):
         config.load(Settings, {"rules": "zzz"})
 
 
-def test_a_file_of_settings_is_taken_back_by_the_key_config(tmp_path: Path) -> None:
+def test_a_written_settings_file_is_loaded_by_the_key_config(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     made = config.load(Settings, {"rules": "strict", "rules.limits.total": "77", "out": "there"})
     path.write_text(config.to_yaml(made))
@@ -121,7 +123,9 @@ def test_a_file_of_settings_is_taken_back_by_the_key_config(tmp_path: Path) -> N
         config.load(Settings, {"config": "nowhere"})
 
 
-def test_a_preset_that_does_not_fit_its_schema_is_named(presets: Path) -> None:
+def test_a_preset_that_does_not_fit_its_schema_is_refused_with_file_and_position(
+    presets: Path,
+) -> None:
     (presets / "strict.yaml").write_text("limits: {totl: 1}\n")
     message = r"^configs/rules/strict\.yaml, line 1, column 10: unknown key 'limits.totl'; did"
     with pytest.raises(UserError, match=message):
@@ -153,7 +157,7 @@ def test_resolved_settings_as_yaml_hold_every_value() -> None:
     ("overrides", "expected"),
     [([], {}), (["rules.limits.total=7"], {"limits.total": 7})],
 )
-def test_changes_name_what_differs_from_the_preset(
+def test_changes_are_the_entries_that_differ_from_the_preset(
     overrides: list[str], expected: dict[str, Any]
 ) -> None:
     rules = config.load(Settings, config.parse(overrides)).rules
@@ -172,7 +176,7 @@ def own(folder: Path, text: str, name: str = "mine.yaml") -> str:
     return f"rules={folder / name}"
 
 
-def test_a_preset_can_be_a_file_which_its_name_comes_from(tmp_path: Path) -> None:
+def test_a_preset_may_be_a_file_and_is_named_after_it(tmp_path: Path) -> None:
     chosen = own(tmp_path, "limits: {total: 9}\n")
     assert config.load(Open, config.parse([chosen])).rules == Rules("mine", Limits(total=9))
     assert config.load(Open, config.parse([chosen, "rules.limits.total=5"])).rules.limits.total == 5
@@ -180,7 +184,9 @@ def test_a_preset_can_be_a_file_which_its_name_comes_from(tmp_path: Path) -> Non
     assert config.load_preset("rules", path, Rules) == Rules("mine", Limits(total=9))
 
 
-def test_a_preset_that_takes_no_files_says_what_there_is(tmp_path: Path) -> None:
+def test_a_file_where_only_names_are_allowed_is_refused_with_the_valid_names(
+    tmp_path: Path,
+) -> None:
     with pytest.raises(UserError, match=r"rules: unknown value .*valid: loose, strict"):
         config.load(Settings, config.parse([own(tmp_path, "")]))
 
@@ -200,20 +206,20 @@ def test_a_preset_that_takes_no_files_says_what_there_is(tmp_path: Path) -> None
         ("limits:\n\ttotal: 9", "mine.yaml, line 2, column 1: cannot be read .a tab; indent with"),
     ],
 )
-def test_a_file_that_is_no_such_preset_is_refused(tmp_path: Path, text: str, message: str) -> None:
+def test_an_invalid_preset_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         config.load(Open, config.parse([own(tmp_path, text)]))
 
 
 @pytest.mark.parametrize("text", ["- 1", "3", "true", "!!set {a}", "name: [1", "\0"])
-def test_what_is_no_file_of_settings_is_refused(tmp_path: Path, text: str) -> None:
+def test_an_invalid_settings_file_is_refused(tmp_path: Path, text: str) -> None:
     base = tmp_path / "config.yaml"
     base.write_text(text)
     with pytest.raises(UserError, match=r"config.yaml.*: cannot be read \("):
         config.load(Settings, {}, base)
 
 
-def test_a_file_that_is_not_there_is_refused() -> None:
+def test_a_missing_preset_file_is_refused() -> None:
     with pytest.raises(UserError, match=r"gone.yaml: cannot be read \(No such file"):
         config.load(Open, config.parse(["rules=gone.yaml"]))
 
@@ -221,7 +227,7 @@ def test_a_file_that_is_not_there_is_refused() -> None:
 @pytest.mark.parametrize(
     ("override", "words"), [("names=3", "is not a list"), ("shares=3", "is not a set of entries")]
 )
-def test_what_is_no_list_or_set_of_entries_is_refused(override: str, words: str) -> None:
+def test_a_number_in_place_of_a_list_or_a_mapping_is_refused(override: str, words: str) -> None:
     with pytest.raises(UserError, match=words):
         config.load(Open, config.parse([override]))
 
@@ -239,7 +245,7 @@ def test_what_is_no_list_or_set_of_entries_is_refused(override: str, words: str)
     ],
     ids=["lists", "mappings", "items", "indented", "tag", "alias", "no whole number"],
 )
-def test_what_would_crash_a_reader_of_yaml_is_refused_in_a_line(text: str, tmp_path: Path) -> None:
+def test_yaml_that_could_crash_its_parser_is_refused_in_one_line(text: str, tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(text)
     with pytest.raises(UserError, match=r"^[^\n]*mine\.yaml[:,] [^\n]+$"):
@@ -248,7 +254,7 @@ def test_what_would_crash_a_reader_of_yaml_is_refused_in_a_line(text: str, tmp_p
         config.load(Limits, config.parse([f"total={text.partition(':')[2] or text}"]))
 
 
-def test_settings_with_a_path_that_is_no_text_are_refused_when_they_are_written() -> None:
+def test_settings_with_a_path_of_invalid_utf_8_are_refused_when_written() -> None:
     with pytest.raises(UserError, match=r"^'/a/\udcff/b' is not valid UTF-8; choose another"):
         config.to_yaml(Settings(out="/a/\udcff/b"))
 
@@ -257,7 +263,7 @@ def test_settings_with_a_path_that_is_no_text_are_refused_when_they_are_written(
     "text",
     ["limits: {total: '${oc.env:HOME}'}", "name: a ${oc.env:HOME} b", "name: [x, {a: '${name}'}]"],
 )
-def test_a_file_does_not_refer_to_what_is_the_users(text: str, tmp_path: Path) -> None:
+def test_a_file_with_references_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(text)
     with pytest.raises(UserError, match=r"mine\.yaml: cannot be read \('.*\$\{.*is a refer"):
@@ -278,7 +284,7 @@ def test_a_file_does_not_refer_to_what_is_the_users(text: str, tmp_path: Path) -
         (f"limits: {{distance_m: 1{'0' * 400}}}", "too large to convert to float"),
     ],
 )
-def test_a_file_of_settings_that_is_or_holds_too_much_is_refused(
+def test_an_oversized_settings_file_or_value_is_refused(
     text: str, message: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "mine.yaml"

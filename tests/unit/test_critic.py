@@ -1,4 +1,4 @@
-"""A value that is read off the true state, which only training knows."""
+"""Privileged critic: a value of the true state, which is available in training only."""
 
 import dataclasses
 from pathlib import Path
@@ -35,7 +35,7 @@ def acted(policy: ActorCritic, observation: dict[str, torch.Tensor]):
         return policy.act(observation, torch.zeros(rows, 3), policy.initial_memory(rows), first)
 
 
-def test_the_value_depends_on_the_true_state_alone_and_the_action_not_at_all() -> None:
+def test_the_value_depends_only_on_the_true_state_and_the_action_never_does() -> None:
     policy, seen = ActorCritic(SPEC, SMALL), shown()
     before = acted(policy, seen)
     other = acted(policy, {**seen, "critic": seen["critic"] + 1.0})
@@ -46,14 +46,14 @@ def test_the_value_depends_on_the_true_state_alone_and_the_action_not_at_all() -
     assert not torch.allclose(before.mean, moved.mean)
 
 
-def test_a_policy_acts_where_nobody_knows_the_true_state() -> None:
+def test_a_policy_acts_without_the_true_state() -> None:
     policy, seen = ActorCritic(SPEC, SMALL), shown()
     blind = acted(policy, {"state": seen["state"]})
     assert torch.equal(blind.mean, acted(policy, seen).mean)
     assert torch.equal(blind.value, torch.zeros(4))
 
 
-def test_only_the_critics_parameters_belong_to_the_value() -> None:
+def test_the_gradient_of_the_value_reaches_only_the_critics_parameters() -> None:
     policy, seen = ActorCritic(SPEC, SMALL), shown()
     first = torch.ones(4, dtype=torch.bool)
     step = policy.act(seen, torch.zeros(4, 3), policy.initial_memory(4), first)
@@ -63,7 +63,7 @@ def test_only_the_critics_parameters_belong_to_the_value() -> None:
     assert all(name.startswith(VALUE_PARTS) for name in touched)
 
 
-def test_it_is_refused_where_the_homes_do_not_show_it_and_beside_another_value() -> None:
+def test_a_critic_needs_the_true_state_and_contradicts_separate_value() -> None:
     without = EnvSpec({"state": (5,)}, SPEC.mask)
     with pytest.raises(
         UserError, match=r"^critic: the environments do not provide the true state$"
@@ -73,7 +73,7 @@ def test_it_is_refused_where_the_homes_do_not_show_it_and_beside_another_value()
         ActorCritic(SPEC, dataclasses.replace(SMALL, separate_value=True))
 
 
-def test_what_is_shipped_lacks_it_and_acts_the_same(tmp_path: Path) -> None:
+def test_a_halved_checkpoint_lacks_the_critic_and_acts_the_same(tmp_path: Path) -> None:
     policy = ActorCritic(SPEC, SMALL).eval()
     tensors, note = checkpoints.policy_part(policy)
     checkpoints.save(tmp_path / "whole", tensors, note)
@@ -86,7 +86,7 @@ def test_what_is_shipped_lacks_it_and_acts_the_same(tmp_path: Path) -> None:
     assert halving.digest(policy, {}) == halving.digest(acting, {})
 
 
-def test_a_clone_that_has_none_is_given_one(tmp_path: Path) -> None:
+def test_a_warm_start_adds_a_critic_to_a_cloned_policy(tmp_path: Path) -> None:
     alone = EnvSpec({"state": (5,)}, SPEC.mask)
     settings = dataclasses.replace(SMALL, critic=False)
     cloned = ActorCritic(alone, settings)
@@ -103,7 +103,7 @@ def test_a_clone_that_has_none_is_given_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_home_shows_the_true_state_if_asked_to() -> None:
+def test_an_environment_with_critic_set_has_the_true_state_in_its_observation() -> None:
     env = SkillEnv("close_drawer", num_episodes=1, critic=True, sensors="habitat")
     seen, _ = env.reset(seed=0)
     assert seen["critic"].shape == env.batch.options.shapes()["critic"]

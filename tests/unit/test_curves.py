@@ -1,4 +1,4 @@
-"""What a training shows while it runs: curve.png, and what is said on the terminal."""
+"""Progress of a running training: curve.png and the lines on the terminal."""
 
 import io
 import itertools
@@ -22,7 +22,7 @@ Row = dict[str, Any]
 
 
 class Clock:
-    """Stands in for a module's `time`; it goes only when it is told to."""
+    """Replacement for a module's `time`, whose clock advances only when a test sets `now`."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -46,7 +46,7 @@ def record(update: int, success: float | None = 0.5) -> Row:
 
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many points each picture had."""
+    """Numbers of points of the curves drawn so far."""
     counts: list[int] = []
     monkeypatch.setattr(curves, "draw", lambda path, points, title: counts.append(len(points)))
     return counts
@@ -62,7 +62,7 @@ def test_the_curve_is_drawn_at_the_first_episode_then_once_a_minute(
     assert drawn == [3, 6, 9]
 
 
-def test_the_curve_is_drawn_when_asked_to_unless_there_is_nothing_to_be_seen(
+def test_a_curve_is_drawn_on_request_unless_it_would_be_empty(
     tmp_path: Path, clock: Clock, drawn: list[int]
 ) -> None:
     curve = Curve(tmp_path, [record(1, None)])
@@ -74,7 +74,7 @@ def test_the_curve_is_drawn_when_asked_to_unless_there_is_nothing_to_be_seen(
     assert drawn == [3, 4]
 
 
-def test_what_stops_the_drawing_is_said_once_and_does_not_stop_the_training(
+def test_an_error_in_drawing_is_printed_once_and_does_not_stop_the_training(
     tmp_path: Path,
     clock: Clock,
     monkeypatch: pytest.MonkeyPatch,
@@ -92,7 +92,9 @@ def test_what_stops_the_drawing_is_said_once_and_does_not_stop_the_training(
 
 
 @pytest.mark.slow
-def test_a_backend_of_a_notebook_that_is_not_installed_stops_no_picture(tmp_path: Path) -> None:
+def test_a_matplotlib_backend_that_is_not_installed_does_not_prevent_drawing(
+    tmp_path: Path,
+) -> None:
     code = (
         "import os, pathlib, sys; from tpsrl.rl.run import curves; "
         "row = {'steps': 1, 'success': 0.5, 'return': 1.0}; "
@@ -109,7 +111,7 @@ def test_a_backend_of_a_notebook_that_is_not_installed_stops_no_picture(tmp_path
     assert (tmp_path / CURVE).is_file()
 
 
-def test_the_picture_has_success_and_return_of_training_and_validation(
+def test_the_curve_shows_success_and_return_of_training_and_validation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from matplotlib.figure import Figure
@@ -132,7 +134,7 @@ def test_the_picture_has_success_and_return_of_training_and_validation(
         assert (dots.get_xdata(), dots.get_ydata()) == ([40], [value])
 
 
-def test_a_long_training_keeps_so_many_points_the_newest_and_all_validations_among_them(
+def test_a_long_curve_is_thinned_and_keeps_the_newest_point_and_all_validations(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock
 ) -> None:
     shown: list[list[Row]] = []
@@ -160,7 +162,7 @@ def test_a_training_without_validation_has_a_curve(tmp_path: Path) -> None:
     assert (tmp_path / CURVE).stat().st_size > 0
 
 
-def test_what_comes_before_the_training_is_said_line_by_line(clock: Clock) -> None:
+def test_preparation_and_training_print_their_progress_at_intervals(clock: Clock) -> None:
     console = Console(file=io.StringIO(), width=200)
     shown = Watch("pick", 100, console)
     for done in range(9):
@@ -180,14 +182,14 @@ def test_what_comes_before_the_training_is_said_line_by_line(clock: Clock) -> No
     ]
 
 
-def test_whoever_asks_is_told_how_far_the_making_of_episodes_is(
+def test_progress_of_episode_generation_is_reported_to_a_callback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TPSRL_CACHE", str(tmp_path))
-    told: list[tuple[str, int, int]] = []
-    with datasets.telling(lambda *words: told.append(words)):
+    reported: list[tuple[str, int, int]] = []
+    with datasets.telling(lambda *words: reported.append(words)):
         datasets.load("tidy_house", "val", 2, seed=3, num_objects=5, processes=1)
         datasets.load("tidy_house", "val", 2, seed=3, num_objects=5, processes=1)
     datasets.load("tidy_house", "val", 3, seed=3, num_objects=5, processes=1)
     what = "making 2 episodes of tidy_house, split val"
-    assert told == [(what, done, 2) for done in range(3)]
+    assert reported == [(what, done, 2) for done in range(3)]

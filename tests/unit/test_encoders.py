@@ -25,20 +25,20 @@ def images(count: int, height: int = 64, width: int = 64, seed: int = 1) -> torc
 
 
 def shaken(module: nn.Module) -> nn.Module:
-    """The same with some noise on every parameter: none is at its initial zero any more."""
+    """Adds noise to all parameters in place, so that none keeps an initial value of zero."""
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.add_(0.05 * torch.randn_like(parameter))
     return module
 
 
-def test_the_settings_know_the_encoders_in_the_box() -> None:
+def test_the_settings_list_the_built_in_encoders() -> None:
     assert tuple(ENCODERS) == ENCODER_NAMES
 
 
 @pytest.mark.parametrize("shape", [(32, 32), (64, 64), (128, 128), (48, 80), (33, 100)])
 @pytest.mark.parametrize("name", IMAGE_ENCODERS)
-def test_images_of_any_shape_become_vectors_that_tell_them_apart(
+def test_images_of_any_shape_are_encoded_as_distinct_vectors(
     name: str, shape: tuple[int, int]
 ) -> None:
     vectors = encoder(name, *shape)(images(3, *shape))
@@ -49,13 +49,13 @@ def test_images_of_any_shape_become_vectors_that_tell_them_apart(
 
 @pytest.mark.parametrize("width", [1, 3, 5, 33])
 @pytest.mark.parametrize("name", IMAGE_ENCODERS)
-def test_an_odd_number_of_channels_is_as_good_as_any(name: str, width: int) -> None:
+def test_an_odd_number_of_channels_is_allowed(name: str, width: int) -> None:
     made = make_encoder(name, width, {"state": (3,), "depth": (32, 32)}, SIZE)
     assert made is not None and made(images(2, 32, 32)).shape == (2, SIZE)
 
 
 @pytest.mark.parametrize("width", [2, 8, 10, 32])
-def test_an_even_number_of_channels_has_half_as_many_groups(width: int) -> None:
+def test_an_even_number_of_channels_is_normalised_in_half_as_many_groups(width: int) -> None:
     made = make_encoder("resnet18", width, {"state": (3,), "depth": (32, 32)}, SIZE)
     assert made is not None
     norms = [module for module in made.modules() if isinstance(module, nn.GroupNorm)]
@@ -64,11 +64,11 @@ def test_an_even_number_of_channels_has_half_as_many_groups(width: int) -> None:
 
 @pytest.mark.parametrize("shape", [(64, 64), (33, 100)])
 @pytest.mark.parametrize("name", IMAGE_ENCODERS)
-def test_every_corner_of_the_image_is_looked_at(name: str, shape: tuple[int, int]) -> None:
+def test_every_corner_of_an_image_affects_the_output(name: str, shape: tuple[int, int]) -> None:
     image = images(1, *shape).requires_grad_()
     shaken(encoder(name, *shape))(image).sum().backward()
     assert image.grad is not None
-    # The convolutions of the Nature DQN end with a whole number of pixels: 60 of 64, or 100.
+    # The Nature DQN's convolutions cover the middle 60 of 64 pixels, and all of the other sides.
     edge = 2 if name == "nature_cnn" and shape == (64, 64) else 0
     looked_at = image.grad[0, edge : shape[0] - edge, edge : shape[1] - edge]
     assert torch.all(looked_at[[0, 0, -1, -1], [0, -1, 0, -1]] != 0)
@@ -85,12 +85,12 @@ def test_a_row_does_not_depend_on_the_rest_of_the_batch(name: str) -> None:
 
 @pytest.mark.parametrize("side", [36, 64, 68])
 @pytest.mark.parametrize("count", [1, 2, 4, 9])
-def test_the_quicker_ways_give_what_the_layers_give(count: int, side: int) -> None:
+def test_the_fast_paths_of_the_nature_cnn_equal_its_layers(count: int, side: int) -> None:
     model = shaken(encoder("nature_cnn", side, side))
     depth = images(count, side, side)
 
     def plain() -> torch.Tensor:
-        edge = 2 if side == 64 else 0  # 60 pixels are looked at
+        edge = 2 if side == 64 else 0  # The convolutions cover 60 of 64 pixels.
         middle = depth[:, edge : side - edge, edge : side - edge]
         flat = model.body(middle.unsqueeze(1)).flatten(1)
         return torch.relu(model.linear(flat))
@@ -114,7 +114,7 @@ def test_every_parameter_receives_a_gradient(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", IMAGE_ENCODERS)
-def test_a_parameter_that_starts_at_zero_leaves_it_after_one_step(name: str) -> None:
+def test_every_parameter_receives_a_gradient_after_one_step_from_initialisation(name: str) -> None:
     model = encoder(name)
     optimizer = torch.optim.Adam(model.parameters(), 1e-3)
     for _ in range(2):
@@ -125,7 +125,7 @@ def test_a_parameter_that_starts_at_zero_leaves_it_after_one_step(name: str) -> 
     assert without == []
 
 
-def test_blocks_without_normalisation_start_as_nothing_but_their_shortcut() -> None:
+def test_blocks_without_normalisation_initially_equal_their_shortcut() -> None:
     model = encoder("se_resnet9")
     first = model.body[0]
     x = torch.rand(2, WIDTH, 16, 16)
@@ -181,7 +181,7 @@ def test_residual_branches_with_normalisation_start_small() -> None:
 
 
 @pytest.mark.parametrize(("side", "dilations"), [(128, [2] * 8), (64, [2] * 6 + [1] * 2)])
-def test_a_convolution_is_dilated_where_its_kernel_still_meets_the_map(
+def test_convolutions_are_dilated_unless_the_feature_map_is_too_small(
     side: int, dilations: list[int]
 ) -> None:
     model = encoder("resnet18", side, side)
@@ -200,13 +200,13 @@ def test_a_large_feature_map_is_compressed_before_the_linear_layer(name: str) ->
 
 
 @pytest.mark.parametrize(("side", "left"), [(32, 1), (36, 1), (37, 1), (64, 4), (84, 7)])
-def test_the_nature_cnn_ends_in_whole_numbers_of_pixels(side: int, left: int) -> None:
+def test_the_final_map_of_the_nature_cnn_has_the_expected_size(side: int, left: int) -> None:
     model = make_encoder("nature_cnn", 32, {"depth": (side, side)}, SIZE)
     assert model is not None
     assert model.linear.in_features == 64 * left * left
 
 
-def test_state_has_no_encoder_with_or_without_a_camera() -> None:
+def test_the_encoder_state_is_none_with_or_without_a_camera() -> None:
     assert make_encoder("state", WIDTH, {"state": (3,)}, SIZE) is None
     assert make_encoder("state", WIDTH, {"state": (3,), "depth": (64, 64)}, SIZE) is None
 

@@ -1,4 +1,4 @@
-"""What engines say of themselves, and what is refused or left out where they cannot do it."""
+"""Capabilities of engines, and what is refused or left out where a capability is missing."""
 
 import dataclasses
 from collections.abc import Callable
@@ -21,7 +21,7 @@ Limit = Callable[..., None]
 
 @pytest.fixture
 def limit(monkeypatch: pytest.MonkeyPatch) -> Limit:
-    """Takes capabilities from the embedded engine."""
+    """Returns a function that reduces the capabilities of the engine `mujoco`."""
 
     def change(**fewer: object) -> None:
         known = engines.info("mujoco")
@@ -36,13 +36,13 @@ def settings(**given: object) -> EvalSettings:
     return config.load(EvalSettings, {"scenario": "tidy_house", **given})
 
 
-def test_an_unknown_engine_names_the_nearest() -> None:
+def test_an_unknown_engine_is_refused_with_the_nearest_name() -> None:
     for ask in (engines.info, sim.make, sim.stamp):
         with pytest.raises(UserError, match=r"engine: .*mujoko.*mujoco"):
             ask("mujoko")
 
 
-def test_an_engine_without_its_packages_names_what_brings_them(
+def test_an_engine_without_its_packages_is_refused_with_the_install_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(checks, "missing", lambda: list(checks.PACKAGES))
@@ -60,7 +60,7 @@ def test_an_engine_without_exact_snapshots_makes_no_bank(limit: Limit) -> None:
         make_bank(config.load(BankSettings, {"scenario": "tidy_house"}))
 
 
-def test_an_analysis_is_left_out_only_where_the_engine_stands_in_its_way(limit: Limit) -> None:
+def test_an_analysis_is_reported_as_left_out_only_if_the_engine_prevents_it(limit: Limit) -> None:
     assert analysis.left_out(settings()) == ""
     limit(exact_snapshots=False)
     assert analysis.left_out(settings()).startswith("left out, because engine 'mujoco' cannot")
@@ -68,7 +68,7 @@ def test_an_analysis_is_left_out_only_where_the_engine_stands_in_its_way(limit: 
     assert analysis.left_out(settings(analysis_episodes=0)) == ""
 
 
-def test_a_page_says_why_there_is_no_analysis() -> None:
+def test_a_page_states_the_reason_for_a_missing_analysis() -> None:
     report = full_report()
     for key in ("analysis", "handoff_matrix", "repairs", "repair_all", "blame", "propagation"):
         report[key] = None
@@ -84,7 +84,7 @@ def test_a_sensor_that_the_engine_does_not_measure_is_refused(limit: Limit) -> N
         options.simulator(1)
 
 
-def test_pictures_that_an_engine_does_not_take_are_refused_with_those_that_it_has() -> None:
+def test_images_that_an_engine_lacks_are_refused_with_the_available_ones() -> None:
     engines.require_cameras("mujoco", PICTURES)
     engines.require_cameras("habitat", ["head_depth"])
     with pytest.raises(

@@ -21,23 +21,23 @@ def fed(alpha: EntropyCoefficient, entropy: float, steps: int = 1) -> float:
 
 
 @pytest.mark.parametrize("target", [-3.0, 0.0, 2.0])
-def test_it_rises_under_the_target_and_falls_above(target):
+def test_the_coefficient_rises_below_the_target_entropy_and_falls_above_it(target):
     assert fed(coefficient(target=target), target - 0.5) > 1e-2
     assert fed(coefficient(target=target), target + 0.5) < 1e-2
 
 
-def test_it_turns_when_the_entropy_crosses_the_target():
+def test_the_coefficient_reverses_when_the_entropy_crosses_the_target():
     alpha = coefficient()
     low = fed(alpha, 1.0, steps=10)
     assert fed(alpha, -1.0, steps=30) > low
 
 
 @pytest.mark.parametrize(("entropy", "bound"), [(-1.0, 1.0), (1.0, 1e-4)])
-def test_it_stays_in_its_bounds(entropy, bound):
+def test_the_coefficient_stays_within_its_bounds(entropy, bound):
     assert fed(coefficient(), entropy, steps=200) == pytest.approx(bound, rel=1e-6)
 
 
-def test_it_leaves_a_bound_as_soon_as_the_constraint_turns():
+def test_the_coefficient_leaves_a_bound_as_soon_as_the_constraint_reverses():
     alpha = coefficient()
     fed(alpha, 1.0, steps=500)
     assert fed(alpha, -1.0, steps=40) > 1e-3
@@ -60,7 +60,7 @@ def test_updates_equal_adam_written_by_hand():
         assert float(alpha.log_alpha) == pytest.approx(log_alpha, rel=1e-9)
 
 
-def test_a_fixed_coefficient_is_the_one_given():
+def test_a_fixed_coefficient_keeps_its_initial_value():
     assert fed(coefficient(initial=3e-4, learning_rate=0.0), -5.0, steps=10) == pytest.approx(3e-4)
 
 
@@ -78,27 +78,27 @@ def test_a_fixed_coefficient_outside_the_bounds_is_the_same_after_loading():
     assert torch.equal(again.log_alpha, alpha.log_alpha)
 
 
-def test_one_that_is_learned_begins_where_it_is_told_to_after_none():
+def test_a_learned_coefficient_loaded_from_zero_has_its_initial_value():
     alpha = coefficient()
     alpha.load_state_dict(coefficient(initial=0.0).state_dict())
     assert float(alpha.value) == pytest.approx(1e-2)
     assert fed(alpha, -1.0) > 1e-2
 
 
-def test_one_that_is_learned_goes_on_within_its_bounds():
+def test_a_learned_coefficient_is_clipped_to_its_bounds_after_loading():
     alpha, other = coefficient(), EntropyCoefficient(1e-6, 1e-7, 1.0, 0.0, 0.1)
     alpha.load_state_dict(other.state_dict())
     assert float(alpha.value) == pytest.approx(1e-4)
 
 
 @pytest.mark.parametrize(("epochs", "parts"), [(3, 2), (2, 8), (1, 1)])
-def test_it_moves_by_a_factor_of_ten_in_a_hundred_updates(epochs, parts):
+def test_the_coefficient_changes_by_a_factor_of_ten_in_a_hundred_updates(epochs, parts):
     alpha = coefficient_of(PPOSettings(epochs=epochs, minibatches=parts), "cpu")
     rising = fed(alpha, -1.0, steps=100 * epochs * parts)
     assert rising == pytest.approx(1e-2, rel=0.05)
 
 
-def test_its_rate_can_be_the_papers():
+def test_the_learning_rate_of_the_paper_can_be_set():
     alpha = coefficient_of(PPOSettings(entropy_learning_rate=2.5e-4), "cpu")
     assert fed(alpha, -1.0, steps=600) == pytest.approx(1e-3 * math.exp(0.15), rel=1e-3)
 
@@ -112,7 +112,7 @@ def test_its_rate_can_be_the_papers():
         ["entropy_min=0.01", "entropy_target=100"],
     ],
 )
-def test_without_a_bonus_its_bounds_do_not_matter(words):
+def test_without_an_entropy_bonus_the_bounds_do_not_matter(words):
     settings = config.load(
         PPOSettings, config.parse(["entropy_coef=0", "entropy_learned=true", *words])
     )
@@ -120,7 +120,7 @@ def test_without_a_bonus_its_bounds_do_not_matter(words):
     assert fed(coefficient_of(settings, "cpu"), -5.0, steps=10) == 0.0
 
 
-def test_it_may_fall_without_a_bound():
+def test_a_minimum_of_zero_lets_the_coefficient_fall_without_a_bound():
     alpha = coefficient_of(config.load(PPOSettings, config.parse(["entropy_min=0"])), "cpu")
     assert 0.0 < fed(alpha, 1.0, steps=2_000) < 1e-5
 
@@ -134,7 +134,7 @@ def test_a_skipped_update_changes_nothing():
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
-def test_it_goes_on_from_its_state_bit_for_bit():
+def test_the_coefficient_continues_from_its_state_bit_for_bit():
     alpha, other = coefficient(), coefficient(initial=0.5)
     fed(alpha, 0.7, steps=7)
     other.load_state_dict(alpha.state_dict())

@@ -41,7 +41,7 @@ def policies(**changes: SkillPolicy) -> dict[str, SkillPolicy]:
 
 
 def going_on(**changes: object):
-    """habitat-lab's limits, but for timeouts, which are followed by the next step of the plan."""
+    """Returns habitat-lab's limits, except that the plan continues after a timeout."""
     return execution_limits(**{"end_on_timeout": False, **changes})
 
 
@@ -55,7 +55,7 @@ def ended(trace: Trace) -> list[str]:
     return [stage.ended_by for stage in trace.stages]
 
 
-def test_executor_moves_every_target_to_its_goal():
+def test_the_executor_moves_every_target_to_its_goal():
     home = KinematicHome()
     trace = execute(home)
     assert trace.success and trace.ended_by == "stop"
@@ -65,7 +65,7 @@ def test_executor_moves_every_target_to_its_goal():
     assert np.allclose(home.objects[2], [2, 2, 0.8])
 
 
-def test_a_domain_of_ones_own_is_planned_with(tmp_path):
+def test_a_domain_file_of_the_user_is_used_for_planning(tmp_path):
     path = tmp_path / "mine.pddl"
     path.write_text(DOMAIN.read_text())
     rules = ExecutionRules(domain=path)
@@ -91,7 +91,7 @@ def test_stop_is_called_once_at_the_very_end():
     assert stops[-1] == len(home.actions) - 1
 
 
-def test_masked_grip_keeps_the_hand_as_it_is():
+def test_a_masked_grip_keeps_the_state_of_the_gripper():
     home = KinematicHome()
     trace = execute(home)
     start = 0
@@ -103,7 +103,7 @@ def test_masked_grip_keeps_the_hand_as_it_is():
     assert {stage.before.held for stage in trace.stages if stage.skill == "navigate"} == {-1, 0, 1}
 
 
-def test_executor_clips_actions_and_stands_still_where_a_skill_may_not_act():
+def test_actions_are_clipped_and_masked_parts_stand_still():
     class Wild(Drive):
         def act(self, world, depth=None):
             return np.full(layout.SIZE, 3.0)
@@ -138,7 +138,7 @@ def test_limits_are_per_skill():
     assert [s.steps for s in trace.stages if s.skill == "pick"] == [4, 4]
 
 
-def test_force_beyond_a_skills_own_limit_fails_the_skill_and_the_plan_goes_on():
+def test_force_over_the_limit_of_a_skill_fails_it_and_the_plan_continues():
     def hit(home: KinematicHome) -> None:
         home.force = 600.0
 
@@ -156,13 +156,16 @@ def test_force_beyond_a_skills_own_limit_fails_the_skill_and_the_plan_goes_on():
     assert (trace.first_cause.name, trace.first_cause.reason) == ("pick obj_0", "skill_force")
 
 
-def test_limits_of_an_unknown_skill_name_the_nearest():
+def test_limits_of_an_unknown_skill_are_refused_with_the_nearest_name():
     with pytest.raises(UserError, match="did you mean 'pick'"):
         going_on().of("pikc")
 
 
 def drawer_and_fridge() -> tuple[Episode, dict[str, np.ndarray]]:
-    """Set Table: an object in a drawer and one in the fridge go to y = -2; and the handles."""
+    """Returns a Set Table episode and the positions of the two handles.
+
+    One target is in a drawer and one in the fridge; their goals are at y = -2.
+    """
     names = ("cab_push_point_5", "fridge_push_point")
     boxes = [containers(LAYOUT, name)[0] for name in names]
     objects = tuple(
@@ -179,7 +182,7 @@ def opening(**changes: SkillPolicy) -> dict[str, SkillPolicy]:
     return policies(**{"open_drawer": Pull(0.46), "open_fridge": Pull(1.25), **changes})
 
 
-def test_set_table_is_opened_by_skills_that_end_with_a_stop():
+def test_set_table_succeeds_with_opening_skills_that_release_and_stop():
     episode, handles = drawer_and_fridge()
     trace = execute(KinematicHome(handles=handles), episode, opening())
     assert trace.success, trace.first_cause
@@ -189,7 +192,7 @@ def test_set_table_is_opened_by_skills_that_end_with_a_stop():
     assert all(s.results["stop"].holds and s.results["released"].holds for s in opened)
 
 
-def test_opening_within_a_plan_ends_by_stop_and_not_by_the_arm_at_rest():
+def test_opening_within_a_plan_ends_with_a_stop_and_not_with_the_arm_at_rest():
     class Mute(Pull):
         def act(self, world, depth=None):
             action = super().act(world, depth)
@@ -203,7 +206,7 @@ def test_opening_within_a_plan_ends_by_stop_and_not_by_the_arm_at_rest():
     assert stage.results["rest"].holds and stage.results["joint"].holds
 
 
-def test_opening_within_a_plan_goes_on_when_its_hold_breaks():
+def test_opening_within_a_plan_continues_after_a_broken_hold_by_default():
     def slip(home: KinematicHome) -> None:
         home.held_joint, home.violation = -1, True
 
@@ -227,7 +230,7 @@ def test_plan_options_leave_out_the_navigation_after_opening_the_drawer():
     assert len(trace.plan) == 11 and trace.success
 
 
-def test_handle_that_a_skill_left_held_is_let_go_of_before_the_next_step():
+def test_a_handle_held_at_the_end_of_a_skill_is_released_before_the_next_step():
     episode, handles = drawer_and_fridge()
     home = KinematicHome(handles=handles)
     trace = execute(home, episode, opening(open_drawer=Pull(0.46, let_go=False)))
@@ -244,13 +247,13 @@ def test_stage_goals_are_marked_with_the_step_at_which_they_first_held():
     assert list(trace.stage_goals) == names
     firsts = [trace.stage_goals[name].first for name in names]
     assert firsts == [trace.stage_goals[name].in_turn for name in names]
-    # An object is held, and let go of, some steps before its skill is back at rest.
+    # An object is grasped or released some steps before the arm is back at rest.
     before = [ends[stage - 1] for stage in (1, 3, 5, 7)]
     after = [ends[stage] for stage in (1, 3, 5, 7)]
     assert all(a < first <= b for a, first, b in zip(before, firsts, after, strict=True))
 
 
-def test_stage_goal_out_of_its_turn_counts_as_held_but_not_in_turn():
+def test_a_stage_goal_reached_out_of_order_counts_as_reached_but_not_in_order():
     def put_first_in_place(home: KinematicHome) -> None:
         home.objects[0] = home.episode.targets[0].goal
 
@@ -262,7 +265,7 @@ def test_stage_goal_out_of_its_turn_counts_as_held_but_not_in_turn():
     assert [mark.in_turn for mark in marks.values()] == [None] * 4
 
 
-def test_fixed_plan_skips_what_cannot_start_and_goes_on_with_the_next_object():
+def test_a_fixed_plan_skips_steps_that_cannot_start_and_continues():
     trace = execute(acting=policies(pick=GrabSecondOnly()))
     assert trace.stages[3].ended_by == "precondition" and trace.stages[3].steps == 0
     assert [o["succeeded"] for o in trace.outcomes()] == [True, False, True, False] + [True] * 4
@@ -274,25 +277,25 @@ def test_fixed_plan_skips_what_cannot_start_and_goes_on_with_the_next_object():
     assert [c.reason for c in trace.causes] == ["timeout", "precondition"]
 
 
-def test_skill_that_stops_without_success_is_named_and_diagnosed():
+def test_a_stop_without_success_is_recorded_with_the_policys_diagnosis():
     trace = execute(acting=policies(pick=Quit()))
     assert (trace.stages[1].ended_by, trace.stages[1].steps) == ("skill_stop", 1)
     assert trace.stages[1].diagnosis == {"gave_up": True}
 
 
 def short_of_time(**changes: object):
-    """habitat-lab's limits as they are, but that Pick has five steps."""
+    """Returns habitat-lab's limits with five steps for Pick."""
     return execution_limits(pick=SkillLimits(5), **changes)
 
 
 class GrabSecondOnly(Grab):
-    """Never grasps the first object, until its steps are spent."""
+    """Grasps the second object only, so that Pick of the first one times out."""
 
     def grip(self) -> float:
         return 1.0 if self.goal.object == 1 else -1.0
 
 
-def test_timeout_ends_the_episode_unless_the_limits_say_otherwise():
+def test_a_timeout_ends_the_episode_unless_end_on_timeout_is_false():
     acting = policies(pick=Idle())
     on = execute(acting=acting, limits=short_of_time(end_on_timeout=False))
     ending = execute(acting=acting, limits=short_of_time())
@@ -310,7 +313,7 @@ def without_other(trace: Trace) -> dict:
     return {**trace.to_json(), "other": None}
 
 
-def test_one_run_gives_both_readings_of_a_timeout_whichever_is_the_protocols():
+def test_one_run_gives_the_traces_that_end_at_a_timeout_and_that_ignore_it():
     acting = policies(pick=GrabSecondOnly())
     ending = execute(acting=acting, limits=execution_limits())
     ignoring = execute(acting=acting, limits=going_on())
@@ -325,7 +328,7 @@ def test_one_run_gives_both_readings_of_a_timeout_whichever_is_the_protocols():
     assert without_other(ignoring.ending) == ending.to_json()
 
 
-def test_what_comes_after_the_verdict_never_leaks_into_it():
+def test_steps_after_a_timeout_do_not_change_the_trace_that_ends_with_it():
     class SecondTry(Grab):
         def grip(self) -> float:
             return 1.0 if self.begun > 1 else -1.0
@@ -346,19 +349,19 @@ def test_what_comes_after_the_verdict_never_leaks_into_it():
     assert all(mark.first is None for mark in trace.stage_goals.values())
     later = trace.ignoring
     assert later is not None and len(later.stages) == 8 and later.steps > trace.steps
-    assert later.stage_goals["stage_1_5"].first is None  # the first object is not in its place
+    assert later.stage_goals["stage_1_5"].first is None  # the first object is not at its goal
     assert later.outcomes()[7]["succeeded"] and not later.success
 
 
-def test_without_a_timeout_both_readings_are_the_same_episode():
+def test_without_a_timeout_both_traces_are_the_same():
     trace = execute(limits=execution_limits(), rules=ExecutionRules(after_timeout=True))
     assert trace.success and trace.timeout is None and trace.other is None
     assert trace.ending is trace and trace.ignoring is trace
 
 
-def test_a_timeout_calls_stop_so_that_the_goal_is_judged_as_it_is_then():
+def test_a_timeout_calls_stop_so_that_the_current_state_is_evaluated():
     class Leave(Put):
-        """Lets go, and stays there with the arm out."""
+        """Releases the object and keeps the arm extended, without a stop."""
 
         def act(self, world, depth=None):
             action = super().act(world, depth)
@@ -377,11 +380,12 @@ def test_a_timeout_calls_stop_so_that_the_goal_is_judged_as_it_is_then():
     assert (failed.first_cause.predicate, failed.first_cause.reason) == ("place.rest", "timeout")
 
 
-def test_a_skill_that_gives_up_where_habitats_would_go_on_has_run_out_of_steps():
+def test_a_skill_that_gives_up_counts_as_timed_out_by_habitat_labs_limits():
     trace = execute(acting=policies(pick=Quit()), limits=execution_limits())
     assert (trace.ended_by, trace.stages[-1].ended_by) == ("timeout", "skill_stop")
     assert trace.first_cause is not None and trace.first_cause.reason == "skill_stop"
-    # Navigate ends by its stop, wherever it is; what cannot start from there is not run at all.
+    # Navigate ends with its stop, wherever the robot is. A step that cannot start from there is not
+    # run.
     far = make_episode(1, 1, robot_start=(0.0, -1.0, 0.0))
     lost = execute(acting=policies(navigate=Quit()), episode=far, limits=execution_limits())
     assert [s.ended_by for s in lost.stages] == ["skill_stop", "precondition"]
@@ -389,13 +393,13 @@ def test_a_skill_that_gives_up_where_habitats_would_go_on_has_run_out_of_steps()
     assert (lost.timeout.name, lost.timeout.reason) == ("pick obj_0", "precondition")
 
 
-def test_a_place_with_an_empty_hand_ends_nothing():
+def test_a_place_step_with_an_empty_gripper_does_not_end_the_episode():
     trace = execute(KinematicHome(drop_during_second_navigation()), limits=execution_limits())
     assert [s.ended_by for s in trace.stages][2:4] == ["dropped", "precondition"]
     assert trace.ended_by == "stop" and trace.timeout is None
 
 
-def test_a_robot_that_plans_again_may_give_a_skill_up():
+def test_with_replanning_a_skill_may_give_up_without_ending_the_episode():
     rules = ExecutionRules(replan=True, max_replans=1)
     trace = execute(acting=policies(pick=Quit()), limits=execution_limits(), rules=rules)
     assert trace.plans == 2 and trace.ended_by == "stop"
@@ -403,7 +407,7 @@ def test_a_robot_that_plans_again_may_give_a_skill_up():
     assert out.plans == 1 and out.ended_by == "timeout"
 
 
-def test_objects_that_were_pushed_about_are_counted():
+def test_displaced_objects_are_counted():
     def push(home: KinematicHome) -> None:
         home.objects[2] += [0.11, 0.0, 0.0]
         home.objects[3] += [0.09, 0.0, 0.0]
@@ -413,7 +417,7 @@ def test_objects_that_were_pushed_about_are_counted():
     assert (trace.moved.clutter, trace.moved.clutter_objects, trace.moved.targets) == (1, 2, 0)
 
 
-def test_a_target_that_was_never_in_the_hand_is_pushed_about_and_a_placed_one_is_not():
+def test_only_targets_that_were_never_held_count_as_displaced():
     def push(home: KinematicHome) -> None:
         home.objects[1] += [0.3, 0.0, 0.0]
 
@@ -424,8 +428,8 @@ def test_a_target_that_was_never_in_the_hand_is_pushed_about_and_a_placed_one_is
     assert handled.moved is not None and handled.moved.targets == 0
 
 
-def test_every_object_that_is_pushed_about_is_a_cause_from_when_it_is():
-    """Also after another one was, and came back: what is beside the failure is its first cause."""
+def test_each_displaced_object_is_a_cause_at_the_step_of_its_displacement():
+    """Object 2 is displaced twice; object 3, beside the failed pick, is the first cause."""
 
     def push(index: int, metres: float):
         def fault(home: KinematicHome) -> None:
@@ -445,7 +449,7 @@ def test_every_object_that_is_pushed_about_is_a_cause_from_when_it_is():
     assert cause.margin == pytest.approx(-0.05)
 
 
-def test_a_step_that_a_plan_has_twice_is_two_stages():
+def test_a_step_that_occurs_twice_in_a_plan_is_two_stages():
     home = KinematicHome()
     executor = Executor(home, policies(), reset_arm=Fold(), limits=going_on())
     first = executor.begin(make_episode()).plan
@@ -454,7 +458,7 @@ def test_a_step_that_a_plan_has_twice_is_two_stages():
     assert [stage.index for stage in trace.stages] == list(range(len(twice)))
 
 
-def test_the_contents_of_a_drawer_move_with_it():
+def test_objects_that_move_with_their_drawer_are_not_displaced():
     episode, handles = drawer_and_fridge()
     inside = episode.objects[0]
     clutter = dataclasses.replace(inside, pos=tuple(np.add(inside.pos, (0.02, 0.0, 0.0))))
@@ -462,7 +466,7 @@ def test_the_contents_of_a_drawer_move_with_it():
     (box,) = containers(LAYOUT, "cab_push_point_5")
 
     class Drawer(KinematicHome):
-        """Its contents slide along; the target's as long as it is not in the hand."""
+        """Home in which objects slide with the drawer; the target only until it is held."""
 
         def step(self, env_ids, actions):
             before = self.joints.copy()
@@ -477,20 +481,20 @@ def test_the_contents_of_a_drawer_move_with_it():
     assert (trace.moved.clutter, trace.moved.clutter_objects) == (0, 1)
 
 
-def test_wrong_object_fails_the_pick_at_once():
+def test_grasping_a_wrong_object_fails_the_pick_at_once():
     trace = execute(acting=policies(pick=Grab({1: 1})), episode=crowded())
     assert trace.stages[1].ended_by == "wrong_object"
     assert trace.stages[1].after is not None and trace.stages[1].after.held == 1
 
 
 def crowded():
-    """The first target with clutter beside it."""
+    """Returns an episode with one target and a clutter object beside it."""
     episode = make_episode(2, 1)
     beside = ObjectPlacement("004_sugar_box", (0.2, 2.0, 0.8), (1.0, 0.0, 0.0, 0.0), "table_1")
     return dataclasses.replace(episode, objects=(episode.objects[0], beside))
 
 
-def test_replanning_returns_a_wrong_object_to_its_place_first():
+def test_replanning_first_returns_a_wrong_object_to_its_place():
     home = KinematicHome()
     trace = execute(home, crowded(), policies(pick=Grab({1: 1})), rules=ExecutionRules(replan=True))
     names = [stage.name for stage in trace.stages]
@@ -524,7 +528,7 @@ def drop_during_second_navigation() -> dict:
     return {steps + 3: KinematicHome.drop}
 
 
-def test_drop_while_driving_is_the_first_cause_of_the_place_that_never_started():
+def test_a_drop_while_driving_is_the_first_cause_of_a_place_that_never_started():
     trace = execute(KinematicHome(drop_during_second_navigation()))
     assert ended(trace)[2:4] == ["dropped", "precondition"]
     cause = trace.first_cause
@@ -540,7 +544,7 @@ def test_replanning_fetches_a_dropped_object_from_the_floor():
     assert np.allclose(home.objects[0], [0, -2, 0.8], atol=0.03)
 
 
-def test_skill_and_stage_success_are_told_apart():
+def test_a_stage_may_succeed_although_its_skill_fails():
     trace = execute(acting=policies(place=Put(offset_m=0.2)))
     place = trace.stages[3]
     assert place.ended_by == "wrong_drop" and not place.skill_success
@@ -553,7 +557,7 @@ def knock_off_first_object(home: KinematicHome) -> None:
     home.objects[0] = [3.0, 0.0, 0.1]
 
 
-def test_lost_goal_is_blamed_on_the_stage_that_lost_it():
+def test_a_lost_goal_is_attributed_to_the_stage_that_lost_it():
     steps = sum(s.steps + s.reset_steps for s in execute().stages[:5])
     trace = execute(KinematicHome({steps + 2: knock_off_first_object}))
     assert ended(trace) == ["success"] * 8 and not trace.success
@@ -570,7 +574,7 @@ def test_replanning_restores_a_lost_goal_at_the_end():
     assert trace.success and trace.plans == 2
 
 
-def test_goal_lost_in_the_final_wait_is_blamed_on_the_stage_that_made_it():
+def test_a_goal_lost_in_the_final_wait_is_attributed_to_the_stage_that_met_it():
     settled = sum(s.steps + s.reset_steps for s in execute().stages)
     trace = execute(KinematicHome({settled + 5: knock_off_first_object}))
     assert not trace.success
@@ -580,7 +584,7 @@ def test_goal_lost_in_the_final_wait_is_blamed_on_the_stage_that_made_it():
 
 
 class SlowFold(Fold):
-    """Takes five steps, wherever the arm is."""
+    """Reset of the arm that takes five steps from any posture."""
 
     def begin(self, *about):
         super().begin(*about)
@@ -593,7 +597,7 @@ class SlowFold(Fold):
         return action
 
 
-def test_goal_lost_while_the_arm_is_reset_is_a_cause_before_whatever_fails_later():
+def test_a_goal_lost_during_an_arm_reset_is_an_earlier_cause_than_later_failures():
     place = execute(reset_arm=SlowFold()).stages[3]
     at = place.before.step + place.steps + 2
     home, acting = KinematicHome({at: knock_off_first_object}), policies(pick=Grab(wrong={2: 2}))
@@ -605,7 +609,7 @@ def test_goal_lost_while_the_arm_is_reset_is_a_cause_before_whatever_fails_later
     assert cause.predicate == "object_at(obj_0_003_cracker_box, goal_0)"
 
 
-def test_of_the_causes_of_one_stage_the_first_one_in_time_comes_first():
+def test_the_first_cause_within_a_stage_is_the_earliest_in_time():
     def push(home: KinematicHome) -> None:
         home.objects[2] = [0.1, 2.0, 0.8]
 
@@ -656,7 +660,7 @@ def test_final_wait_is_cut_short_to_leave_room_for_the_stop():
 
 def test_reset_arm_costs_no_step_when_the_arm_is_at_rest():
     class Leave(Put):
-        """Lets go and stops there."""
+        """Releases the object and stops with the arm extended."""
 
         def act(self, world, depth=None):
             action = super().act(world, depth)
@@ -667,14 +671,14 @@ def test_reset_arm_costs_no_step_when_the_arm_is_at_rest():
 
     assert all(s.reset_steps == 0 for s in execute().stages)
     trace = execute(acting=policies(place=Leave()))
-    # After the last step there is nothing to reset it for.
+    # The arm is not reset after the last step, because no skill follows.
     resets = [s.reset_steps > 0 for s in trace.stages]
     assert resets == [False, False, False, True] + [False] * 4
     without = execute(acting=policies(place=Leave()), rules=ExecutionRules(add_arm_rest=False))
     assert all(s.reset_steps == 0 for s in without.stages)
 
 
-def test_a_plan_of_a_file_is_carried_out_in_its_order(tmp_path):
+def test_a_plan_from_a_file_is_executed_in_its_order(tmp_path):
     path = tmp_path / "plan.txt"
     executor = Executor(KinematicHome(), policies(), reset_arm=Fold())
     lines = plan_text(executor.begin(make_episode()).plan).splitlines()
@@ -686,14 +690,14 @@ def test_a_plan_of_a_file_is_carried_out_in_its_order(tmp_path):
         execute(rules=ExecutionRules(plan_file=path))
 
 
-def test_who_resets_the_arm_depends_on_the_skill_that_follows():
+def test_the_policy_that_resets_the_arm_depends_on_the_next_skill():
     before_pick, otherwise = Fold(), Fold()
     trace = execute(reset_arm=otherwise, reset_before={"pick": before_pick})
     assert [s.skill for s in trace.stages] == ["navigate", "pick", "navigate", "place"] * 2
     assert (before_pick.begun, otherwise.begun) == (2, 5)
 
 
-def test_navigation_stop_is_ignored_far_from_the_goal_when_asked():
+def test_a_stop_of_navigation_beyond_nav_stop_within_m_is_ignored():
     class StopEarly(Drive):
         def act(self, world, depth=None):
             action = super().act(world, depth)
@@ -706,7 +710,7 @@ def test_navigation_stop_is_ignored_far_from_the_goal_when_asked():
     assert ended(execute(acting=acting))[0] == "skill_stop"
 
 
-def test_policies_get_depth_when_asked():
+def test_policies_with_a_depth_size_receive_depth():
     class Look(Drive):
         depth_size = (32, 48)
 
@@ -753,7 +757,7 @@ def test_trace_is_strict_json_and_the_same_on_every_run():
     assert margin["holds"] is True and margin["unit"] == "m"
 
 
-def test_hook_sees_every_control_step_with_its_predicate():
+def test_the_hook_is_called_at_every_control_step_with_the_current_predicate():
     seen = []
     limits = going_on(wait_end_steps=3)
     executor = Executor(KinematicHome(), policies(), reset_arm=Fold(), limits=limits)
@@ -772,7 +776,7 @@ def test_hook_sees_every_control_step_with_its_predicate():
     assert [info.phase_step for info in drive] == list(range(1, len(drive) + 1))
 
 
-def test_goal_that_holds_already_needs_no_step():
+def test_a_goal_that_already_holds_needs_no_stage():
     episode = make_episode(1, 1)
     there = dataclasses.replace(episode.objects[0], pos=episode.targets[0].goal)
     trace = execute(episode=dataclasses.replace(episode, objects=(there,)))
@@ -797,7 +801,7 @@ def test_action_that_is_not_finite_is_a_user_error():
         execute(acting=policies(navigate=Broken()))
 
 
-def test_within_a_plan_pick_does_not_let_go_of_what_it_holds():
+def test_within_a_plan_pick_cannot_release_its_object():
     class Release(Grab):
         def act(self, world, depth=None):
             action = super().act(world, depth)
@@ -808,7 +812,7 @@ def test_within_a_plan_pick_does_not_let_go_of_what_it_holds():
     assert execute(acting=policies(pick=Release())).stages[1].ended_by == "success"
 
 
-def test_within_a_plan_place_does_not_take_again_what_it_has_let_go():
+def test_within_a_plan_place_cannot_grasp_its_released_object_again():
     class Retake(Put):
         def act(self, world, depth=None):
             action = super().act(world, depth)
@@ -821,7 +825,7 @@ def test_within_a_plan_place_does_not_take_again_what_it_has_let_go():
     assert np.allclose(home.objects[0], [0, -2, 0.8], atol=0.03)
 
 
-def test_a_skill_that_is_judged_by_the_way_along_the_floor_may_be_a_step_of_a_plan():
+def test_a_skill_evaluated_by_geodesic_distance_may_be_a_step_of_a_plan():
     navigate, pointnav = registry.get("navigate"), registry.get("pointnav")
     spec = dataclasses.replace(
         pointnav,

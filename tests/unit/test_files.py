@@ -21,7 +21,7 @@ def test_an_atomic_file_appears_only_when_it_is_complete(tmp_path: Path) -> None
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_what_is_no_plain_file_is_not_replaced(tmp_path: Path) -> None:
+def test_only_regular_files_are_replaced(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     for path, what in ((pipe, "a device or a pipe"), (tmp_path, "a folder")):
@@ -48,7 +48,7 @@ def test_an_error_leaves_the_old_file_and_nothing_else(
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_what_a_killed_writer_has_left_goes_with_the_next_one(tmp_path: Path) -> None:
+def test_temporary_files_of_a_killed_writer_are_removed_by_the_next_write(tmp_path: Path) -> None:
     path = tmp_path / "a[1].json"
     ended = subprocess.Popen(["true"])
     ended.wait()
@@ -56,7 +56,8 @@ def test_what_a_killed_writer_has_left_goes_with_the_next_one(tmp_path: Path) ->
         name = temporary.name
     own, gone, parent = (str(number) for number in (os.getpid(), ended.pid, os.getppid()))
     strays = [name.replace(f".{own}.", f".{process}.") for process in (gone, parent)]
-    elsewhere = f".a[1].{gone}.0123abcd.tmp.json"  # where another process may have that number
+    # A file of another host, where a running process may have this id.
+    elsewhere = f".a[1].{gone}.0123abcd.tmp.json"
     other = strays[0].replace("a[1]", "b")
     for stray in (*strays, elsewhere, other):
         (tmp_path / stray).touch()
@@ -66,7 +67,7 @@ def test_what_a_killed_writer_has_left_goes_with_the_next_one(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("name", ["x" * 243 + ".jsonl.gz", "ü" * 125 + ".json", "x" * 255])
-def test_a_name_may_be_as_long_as_names_may_be(tmp_path: Path, name: str) -> None:
+def test_a_file_may_have_a_name_of_the_maximum_length(tmp_path: Path, name: str) -> None:
     files.write_text(tmp_path / name, "whole")
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
@@ -79,7 +80,7 @@ def test_a_block_that_writes_nothing_leaves_the_old_file(tmp_path: Path) -> None
     assert path.read_text() == "old"
 
 
-def test_a_durable_file_is_on_the_disk_before_it_takes_its_name(
+def test_a_durable_file_is_synced_to_the_disk_before_it_is_renamed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "a"
@@ -92,7 +93,7 @@ def test_a_durable_file_is_on_the_disk_before_it_takes_its_name(
     assert names_at_sync == [[temporary.name]]
 
 
-def test_a_json_file_is_replaced_whole_or_left_as_it_was(tmp_path: Path) -> None:
+def test_a_json_file_is_replaced_completely_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     files.write_json(path, {"a": 1})
     with pytest.raises(ValueError, match="JSON compliant"):
@@ -120,7 +121,7 @@ def test_checking_a_folder_leaves_nothing_behind(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["old"]
 
 
-def test_ranks_may_check_the_same_missing_folder_at_once(tmp_path: Path) -> None:
+def test_ranks_may_check_the_same_missing_folder_concurrently(tmp_path: Path) -> None:
     with ThreadPoolExecutor(4) as threads:
         checks = [threads.submit(files.check_writable, tmp_path / "out") for _ in range(400)]
         assert {check.result() for check in checks} == {tmp_path / "out"}
@@ -136,19 +137,19 @@ def test_ranks_may_check_the_same_missing_folder_at_once(tmp_path: Path) -> None
         ("a\0b", r"out: a path must not contain null bytes, got 'a\x00b'"),
     ],
 )
-def test_a_path_that_cannot_be_is_refused(path: str, message: str) -> None:
+def test_an_impossible_path_is_refused(path: str, message: str) -> None:
     with pytest.raises(UserError) as refused:
         files.user_path(path)
     assert str(refused.value) == message
 
 
-def test_a_path_may_begin_with_a_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_path_may_begin_with_a_tilde(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     assert files.user_path("~/x") == tmp_path / "x"
     assert files.user_path("b" * 255) == Path("b" * 255)
 
 
-def test_data_is_read_whole_packed_or_not(tmp_path: Path) -> None:
+def test_data_is_read_compressed_or_not(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"plain")
     assert files.read_data(path, "episodes") == b"plain"
@@ -159,7 +160,7 @@ def test_data_is_read_whole_packed_or_not(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (gzip.compress(bytes(10**7), mtime=0), "has more than 1,000 bytes"),  # packed it has 10 kB
+        (gzip.compress(bytes(10**7), mtime=0), "has more than 1,000 bytes"),  # 10 kB compressed
         (bytes(1001), "has more than 1,000 bytes"),
         (gzip.compress(b"packed", mtime=0)[:-3], "is corrupt or truncated"),
         (b"\x1f\x8bnone", "is corrupt or truncated"),
@@ -182,12 +183,12 @@ def test_data_that_is_too_large_or_damaged_is_refused(
         ("/proc/nowhere", "cannot read /proc/nowhere: No such file or directory"),
     ],
 )
-def test_what_is_no_file_is_not_read(path: str, message: str) -> None:
+def test_paths_that_are_not_regular_files_are_not_read(path: str, message: str) -> None:
     with pytest.raises(UserError, match=f"^episodes: {message}$"):
         files.read_data(path, "episodes")
 
 
-def test_what_cannot_be_replaced_is_said_before_anything_is_written(tmp_path: Path) -> None:
+def test_outputs_that_cannot_be_replaced_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a").touch()
     files.check_replaceable(tmp_path, ("a", "none"))
     os.mkfifo(tmp_path / "pipe")
@@ -196,16 +197,16 @@ def test_what_cannot_be_replaced_is_said_before_anything_is_written(tmp_path: Pa
             files.check_replaceable(folder, ("a", name))
 
 
-def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+def test_pipes_and_devices_are_refused_before_they_are_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", Path("/dev/zero")):
         with pytest.raises(OSError, match="not a file"):
             files.plain(path)
-    for path in (tmp_path, tmp_path / "absent"):  # of these reading says what they are
+    for path in (tmp_path, tmp_path / "absent"):  # reading these raises a clear error
         assert files.plain(str(path)) == path
 
 
-def test_a_new_folder_is_where_nothing_is(tmp_path: Path) -> None:
+def test_a_new_folder_must_be_absent_or_empty(tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full/file").touch()
     (tmp_path / "loop").symlink_to("loop")
@@ -220,7 +221,7 @@ def test_a_new_folder_is_where_nothing_is(tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists() and not (tmp_path / "a").exists()
 
 
-def test_arrays_that_unpack_to_more_than_there_should_be_are_refused(tmp_path: Path) -> None:
+def test_arrays_that_unpack_to_more_than_the_limit_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     np.savez_compressed(path, a=np.zeros(100_000), b=np.zeros(100_000))
     assert path.stat().st_size < 10_000
@@ -235,7 +236,7 @@ def test_arrays_that_unpack_to_more_than_there_should_be_are_refused(tmp_path: P
         files.open_arrays(tmp_path / "alone.npy")
 
 
-def test_a_whole_number_that_no_float_holds_is_refused() -> None:
+def test_an_integer_beyond_the_range_of_floats_is_refused() -> None:
     largest = "9" * 308
     assert files.parse_json(f"[{largest}, -3]") == [int(largest), -3]
     with pytest.raises(ValueError, match="a number of 309 digits"):

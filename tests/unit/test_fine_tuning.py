@@ -1,4 +1,4 @@
-"""How PPO learns what must not be lost: value first, a rate that follows the KL, imitation."""
+"""Fine-tuning by PPO: value-only updates, adaptive learning rate, and imitation loss."""
 
 import copy
 import dataclasses
@@ -25,7 +25,7 @@ TINY = PolicySettings(encoder="state", state_width=6, lstm_layers=1, lstm_width=
 
 
 def learnable(separate: bool = True) -> tuple[Rollout, ActorCritic]:
-    """A rollout that a policy with a value network of its own has collected."""
+    """Returns a rollout and its policy, with or without a separate value network."""
     torch.manual_seed(0)
     policy = ActorCritic(SPEC, dataclasses.replace(TINY, separate_value=separate))
     policy.calls = []  # type: ignore[assignment]
@@ -36,16 +36,16 @@ def learnable(separate: bool = True) -> tuple[Rollout, ActorCritic]:
 
 
 def changed(policy: nn.Module, before: dict[str, torch.Tensor]) -> set[str]:
-    """The parts of a policy that are not what they were."""
+    """Returns the names of the policy's modules that differ from `before`."""
     now = policy.state_dict()
     return {name.split(".")[0] for name in now if not torch.equal(now[name], before[name])}
 
 
-# Value first.
+# Value-only updates.
 
 
 @pytest.mark.parametrize("separate", [True, False])
-def test_value_only_changes_the_values_own_parameters(separate: bool) -> None:
+def test_value_only_updates_change_only_the_parameters_of_the_value(separate: bool) -> None:
     rollout, policy = learnable(separate)
     before = copy.deepcopy(policy.state_dict())
     ppo = PPO(policy, PPOSettings(learning_rate=1e-2))
@@ -56,8 +56,8 @@ def test_value_only_changes_the_values_own_parameters(separate: bool) -> None:
     assert torch.equal(ppo.entropy.log_alpha, alpha)
 
 
-def test_a_policy_that_waited_begins_with_steps_of_the_usual_length() -> None:
-    """Moments of zero that Adam counts on would make the first ones three times as long."""
+def test_the_first_policy_step_after_value_only_updates_has_the_usual_length() -> None:
+    """If Adam counted the steps without a gradient, the next would be three times as long."""
     rollout, policy = learnable()
     settings = PPOSettings(learning_rate=1e-3, epochs=1, minibatches=1, adam_eps=1e-12)
     ppo = PPO(policy, settings)
@@ -73,7 +73,7 @@ def test_a_policy_that_waited_begins_with_steps_of_the_usual_length() -> None:
     assert float(step.max()) == pytest.approx(1e-3, rel=1e-3)
 
 
-def test_a_rate_of_the_values_own() -> None:
+def test_the_value_may_have_its_own_learning_rate() -> None:
     moved = {}
     for rate in (None, 1e-5):
         rollout, policy = learnable()
@@ -100,7 +100,7 @@ def test_the_schedule_lowers_both_rates() -> None:
     assert rates == pytest.approx([0.25 * 2.5e-4, 0.25 * 1e-3])
 
 
-# A rate that follows the KL.
+# Adaptive learning rate.
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_the_rate_falls_above_twice_the_desired_kl_and_rises_below_half(
     assert adapted(3.0, kl, 0.01, (1.0, 5.0), may_rise) == pytest.approx(expected)
 
 
-def test_the_desired_kl_falls_by_equal_factors_where_it_is_to_fall() -> None:
+def test_the_desired_kl_falls_by_equal_factors_if_final_kl_is_set() -> None:
     falling = [desired_kl(0.04, 0.0025, progress) for progress in (0.0, 0.25, 0.5, 1.0, 1.5)]
     assert falling == pytest.approx([0.04, 0.02, 0.01, 0.0025, 0.0025])
     assert desired_kl(0.04, None, 0.5) == 0.04
@@ -142,7 +142,7 @@ def test_an_adapted_rate_stays_in_its_bounds() -> None:
 
 @pytest.mark.slow
 def test_the_rate_settles_where_updates_have_the_desired_kl() -> None:
-    """From a rate that moves the policy too far, and from one that hardly moves it."""
+    """The initial learning rate is far too high, or far too low."""
     for first in (0.2, 1e-6):
         rollout, policy, driver = collected()
         settings = PPOSettings(
@@ -157,7 +157,7 @@ def test_the_rate_settles_where_updates_have_the_desired_kl() -> None:
         assert kls[0] > 0.05 or kls[0] < 1e-5
 
 
-def test_a_first_epoch_may_lower_the_rate_and_not_raise_it() -> None:
+def test_the_rate_may_fall_after_each_epoch_but_rise_only_after_the_last() -> None:
     rates = []
     for desired in (1e-9, 1e3):
         rollout, policy, _ = collected()
@@ -168,14 +168,14 @@ def test_a_first_epoch_may_lower_the_rate_and_not_raise_it() -> None:
     assert rates == pytest.approx([2.5e-4 / 1.5**3, 2.5e-4 * 1.5])
 
 
-def test_the_rate_does_not_follow_what_the_value_alone_has_learned() -> None:
+def test_value_only_updates_do_not_adapt_the_learning_rate() -> None:
     rollout, policy = learnable()
     ppo = PPO(policy, PPOSettings(schedule="adaptive"))
     ppo.update(rollout, value_only=True)
     assert ppo.rate == 2.5e-4
 
 
-def test_an_adapted_rate_goes_on_after_loading_within_the_bounds() -> None:
+def test_an_adapted_rate_is_restored_within_its_bounds() -> None:
     rollout, policy, _ = collected()
     settings = PPOSettings(schedule="adaptive", desired_kl=1e3)
     ppo = PPO(policy, settings)
@@ -198,17 +198,17 @@ def test_a_rate_outside_its_bounds_is_refused() -> None:
 
 
 class Expert:
-    """Wants the bias of the head to be so; counts how often it is asked."""
+    """Imitation loss that pulls the head's bias to `wanted`, and counts its calls in `calls`."""
 
     def __init__(self, wanted: float) -> None:
-        self.wanted, self.asked = wanted, 0
+        self.wanted, self.calls = wanted, 0
 
     def __call__(self, policy: TinyPolicy) -> torch.Tensor:
-        self.asked += 1
+        self.calls += 1
         return (policy.head.bias - self.wanted).square().mean()
 
 
-def test_the_imitation_loss_is_added_with_its_weight() -> None:
+def test_the_imitation_loss_is_added_with_its_decayed_weight() -> None:
     gradients = []
     for coefficient in (0.0, 0.5):
         rollout, policy, _ = collected()
@@ -220,13 +220,13 @@ def test_the_imitation_loss_is_added_with_its_weight() -> None:
         found = ppo.update(rollout, progress=0.25)
         gradients.append(10 * ppo.state_dict()[0]["adam.exp_avg.head.bias"])
     assert found["imitation_loss"] == pytest.approx(float((bias - 3.0).square().mean()))
-    assert found["imitation_coef"] == pytest.approx(0.25)  # half of the way to `imitation_until`
+    assert found["imitation_coef"] == pytest.approx(0.25)  # half way to `imitation_until`
     expected = 0.25 * 2.0 * (bias - 3.0) / len(bias)
     torch.testing.assert_close(gradients[1] - gradients[0], expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.slow
-def test_imitation_pulls_the_policy_and_ends() -> None:
+def test_imitation_pulls_the_policy_towards_the_expert_and_ends() -> None:
     rollout, policy, _ = collected()
     expert = Expert(2.0)
     settings = PPOSettings(learning_rate=1e-2, imitation_coef=100.0, imitation_until=0.5)
@@ -235,11 +235,11 @@ def test_imitation_pulls_the_policy_and_ends() -> None:
     for _ in range(20):
         ppo.update(rollout)
     assert float((policy.head.bias.detach() - 2.0).abs().mean()) < 0.7 * far
-    asked = expert.asked
-    assert asked == 20 * 3 * 2
+    calls = expert.calls
+    assert calls == 20 * 3 * 2
     assert ppo.update(rollout, progress=0.5)["imitation_coef"] == 0.0
     assert ppo.update(rollout, value_only=True)["imitation_loss"] == 0.0
-    assert expert.asked == asked
+    assert expert.calls == calls
 
 
 def test_an_imitation_loss_that_is_not_finite_changes_nothing() -> None:
@@ -251,6 +251,6 @@ def test_an_imitation_loss_that_is_not_finite_changes_nothing() -> None:
     assert changed(policy, before) == set()
 
 
-def test_a_weight_of_imitation_without_demonstrations_is_refused() -> None:
+def test_imitation_without_demonstrations_is_refused() -> None:
     with pytest.raises(UserError, match=r"^imitation_coef: there are no demonstrations"):
         PPO(TinyPolicy(), PPOSettings(imitation_coef=0.1))

@@ -8,26 +8,26 @@ MASK = torch.tensor([True, False, True, True, False])
 
 
 def some(seed: int = 0, rows: int = 6) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Mean, standard deviation and action (rows, 5)."""
+    """Returns random mean, standard deviation and action, each (rows, 5)."""
     generator = torch.Generator().manual_seed(seed)
     mean, std, action = (torch.randn(rows, 5, generator=generator) for _ in range(3))
     return mean, std.abs() + 0.1, action
 
 
-def test_log_prob_is_that_of_torch_over_the_unmasked_dimensions() -> None:
+def test_log_prob_equals_that_of_torch_over_the_unmasked_dimensions() -> None:
     mean, std, action = some()
     reference = Independent(Normal(mean[:, MASK], std[:, MASK]), 1).log_prob(action[:, MASK])
     torch.testing.assert_close(gaussian.log_prob(mean, std, action, MASK), reference)
 
 
-def test_entropy_is_that_of_torch_over_the_unmasked_dimensions() -> None:
+def test_entropy_equals_that_of_torch_over_the_unmasked_dimensions() -> None:
     mean, std, _ = some()
     reference = Independent(Normal(mean[:, MASK], std[:, MASK]), 1).entropy()
     torch.testing.assert_close(gaussian.entropy(std, MASK), reference)
 
 
 @pytest.mark.parametrize("rubbish", [1e30, float("inf"), float("nan"), 0.0])
-def test_what_stands_in_masked_dimensions_changes_neither_results_nor_gradients(
+def test_values_in_masked_dimensions_change_neither_results_nor_gradients(
     rubbish: float,
 ) -> None:
     results = []
@@ -50,7 +50,7 @@ def test_what_stands_in_masked_dimensions_changes_neither_results_nor_gradients(
         assert torch.all(gradient[:, MASK] != 0)
 
 
-def test_the_gradient_of_log_prob_is_that_of_torch() -> None:
+def test_the_gradient_of_log_prob_equals_that_of_torch() -> None:
     gradients = []
     for ours in (True, False):
         mean, std, action = some()
@@ -65,7 +65,7 @@ def test_the_gradient_of_log_prob_is_that_of_torch() -> None:
         torch.testing.assert_close(one, other)
 
 
-def test_masked_dimensions_of_a_sample_are_zero_even_where_the_mean_is_not_a_number() -> None:
+def test_masked_dimensions_of_a_sample_are_zero_even_if_their_mean_is_nan() -> None:
     mean, std, _ = some()
     mean[:, ~MASK] = float("nan")
     action = gaussian.sample(mean, std, MASK, torch.Generator().manual_seed(1))
@@ -73,7 +73,7 @@ def test_masked_dimensions_of_a_sample_are_zero_even_where_the_mean_is_not_a_num
     assert torch.all(action[:, MASK] != 0)
 
 
-def test_samples_have_the_mean_and_the_deviation_that_they_are_drawn_with() -> None:
+def test_samples_have_the_given_mean_and_standard_deviation() -> None:
     rows = 40_000
     mean = torch.tensor([0.5, 0.0, -2.0, 0.0, 0.0]).expand(rows, 5)
     std = torch.tensor([0.1, 1.0, 2.0, 0.5, 1.0]).expand(rows, 5)
@@ -93,18 +93,18 @@ def test_a_generator_in_the_same_state_gives_the_same_sample() -> None:
     assert not torch.equal(one, other)
 
 
-def test_the_log_probability_of_noise_is_that_of_the_action() -> None:
+def test_the_log_probability_of_noise_equals_that_of_its_action() -> None:
     torch.manual_seed(0)
     mean, std, noise = torch.randn(6, 4), torch.rand(6, 4) + 0.1, torch.randn(6, 4)
     mask = torch.tensor([True, False, True, True])
     action = gaussian.displaced(mean, std, mask, noise)
     wanted = gaussian.log_prob(mean, std, action, mask)
     torch.testing.assert_close(gaussian.log_prob_of(std, mask, noise), wanted)
-    std[:, 1] = torch.inf  # what is masked does not matter
+    std[:, 1] = torch.inf  # masked dimensions do not count
     torch.testing.assert_close(gaussian.log_prob_of(std, mask, noise), wanted)
 
 
-def test_a_switch_counts_by_the_probability_of_its_sign() -> None:
+def test_the_log_probability_of_a_switch_is_that_of_its_sign() -> None:
     mean, std, action = (tensor.double() for tensor in some())
     on = Normal(torch.zeros(()).double(), torch.ones(()).double()).cdf(mean[:, MASK] / std[:, MASK])
     reference = torch.where(action[:, MASK] >= 0.0, on, 1.0 - on).log().sum(-1)
@@ -113,7 +113,7 @@ def test_a_switch_counts_by_the_probability_of_its_sign() -> None:
     torch.testing.assert_close(gaussian.switch_entropy(mean, std, MASK), entropy)
 
 
-def test_a_switch_that_is_all_but_certain_keeps_its_gradient() -> None:
+def test_a_nearly_certain_switch_keeps_its_gradient() -> None:
     mean = torch.tensor([[-1.0]], requires_grad=True)
     std, action = torch.tensor([[0.05]]), torch.tensor([[0.01]])
     found = gaussian.switch_log_prob(mean, std, action, torch.tensor([True]))

@@ -13,7 +13,7 @@ def parameters(seed: int = 0) -> dict[str, torch.Tensor]:
 
 
 def feed(adam: GuardedAdam, own: dict[str, torch.Tensor], steps: int = 1, seed: int = 1) -> None:
-    """Steps along random gradients."""
+    """Takes `steps` steps with random gradients."""
     generator = torch.Generator().manual_seed(seed)
     for _ in range(steps):
         for tensor in own.values():
@@ -60,7 +60,7 @@ def test_nothing_changes_from_the_first_bad_minibatch_on(bad: float) -> None:
     assert_same(everything(adam, own), before)
 
 
-def test_steps_are_made_again_after_a_reset() -> None:
+def test_steps_are_taken_again_after_a_reset() -> None:
     own = parameters()
     adam = GuardedAdam(own, 0.1)
     adam.watch(torch.tensor(math.nan))
@@ -77,7 +77,7 @@ def test_finite_values_do_not_trip_the_guard() -> None:
     assert adam.tripped == 0.0
 
 
-def test_another_guard_can_say_what_is_skipped() -> None:
+def test_another_guard_can_request_that_a_step_is_skipped() -> None:
     own = parameters()
     adam = GuardedAdam(own, 0.1)
     before = everything(adam, own)
@@ -89,7 +89,7 @@ def test_another_guard_can_say_what_is_skipped() -> None:
     assert not torch.equal(own["bias"], before["bias"])
 
 
-def test_the_rate_is_that_of_the_next_step() -> None:
+def test_a_new_learning_rate_applies_to_the_next_step() -> None:
     own = parameters()
     adam, before = GuardedAdam(own, 0.1), own["weight"].clone()
     adam.set_rates(0.0)
@@ -97,7 +97,7 @@ def test_the_rate_is_that_of_the_next_step() -> None:
     assert adam.learning_rate == 0.0 and torch.equal(own["weight"], before)
 
 
-def test_it_goes_on_from_its_state_bit_for_bit() -> None:
+def test_the_optimizer_continues_from_its_state_bit_for_bit() -> None:
     own, others = parameters(), parameters()
     adam, again = GuardedAdam(own, 0.1), GuardedAdam(others, 0.1)
     feed(adam, own, 5)

@@ -13,7 +13,7 @@ DECAY, LEAST, RATE, EPS = 0.03, 0.05, 0.02, 1e-5
 
 
 def parameters() -> dict[str, torch.Tensor]:
-    """One layer for each case of the ratio: plain, too long, tiny, all zero, and one axis."""
+    """Returns a layer for each case of the trust ratio: plain, long, tiny, zero, one axis."""
     generator = torch.Generator().manual_seed(0)
     scales = {"plain": 1.0, "long": 40.0, "tiny": 1e-4, "zero": 0.0}
     made = {n: s * torch.randn(4, 3, generator=generator).double() for n, s in scales.items()}
@@ -22,7 +22,7 @@ def parameters() -> dict[str, torch.Tensor]:
 
 
 def slowly(weight: np.ndarray, gradients: list[np.ndarray], decay: float) -> np.ndarray:
-    """The paper's equations 1 and 2, number by number."""
+    """Applies the paper's equations 1 and 2 element by element and returns the weight."""
     weight = weight.copy()
     first, second = np.zeros_like(weight), np.zeros_like(weight)
     for step, gradient in enumerate(gradients, 1):
@@ -62,7 +62,7 @@ def test_steps_equal_the_papers_equations_layer_by_layer() -> None:
     ("weight", "direction", "expected"),
     [(2.0, 4.0, 0.5), (50.0, 4.0, 2.5), (1e-6, 4.0, 0.01), (9.0, 1e-3, 100.0), (0.0, 4.0, 1.0)],
 )
-def test_the_trust_ratio_is_limited_in_all_three_ways(
+def test_the_trust_ratio_is_limited_and_is_one_for_zero_weights(
     weight: float, direction: float, expected: float
 ) -> None:
     found = trust_ratio(torch.tensor([[weight, 0.0]]), torch.tensor([[0.0, direction]]), 0.01)
@@ -82,7 +82,7 @@ def test_a_bad_mini_batch_changes_nothing() -> None:
     assert all(torch.equal(tensor, moments[name]) for name, tensor in lamb.state_dict().items())
 
 
-def test_the_rate_is_scaled_by_the_root_of_the_batch_and_decays_by_half_of_training() -> None:
+def test_the_batch_factor_is_a_root_that_decays_to_one_by_half_of_training() -> None:
     # 1,024 environments of 32 steps in two mini-batches: the root of 16384 / 256.
     found = [batch_factor(16_384, 256, progress) for progress in (0.0, 0.25, 0.5, 0.75, 1.0)]
     assert found == pytest.approx([8.0, 4.5, 1.0, 1.0, 1.0])

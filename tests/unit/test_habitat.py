@@ -29,7 +29,7 @@ def only(path: Path) -> Episode:
     return draft
 
 
-def test_objects_stand_where_the_file_has_them(file: Callable[..., Path]) -> None:
+def test_objects_have_the_poses_of_the_file(file: Callable[..., Path]) -> None:
     draft = only(file(record()))
     assert (draft.layout, draft.split, draft.scenario) == (LAYOUT, "train", "tidy_house")
     assert [o.receptacle for o in draft.objects] == ["counter_left", "table_1", "tv_stand"]
@@ -50,7 +50,9 @@ def test_a_target_is_the_nth_object_of_its_kind(file: Callable[..., Path]) -> No
     assert target.goal[:2] == pytest.approx(expected[:2].tolist())
 
 
-def test_objects_whose_own_frame_is_y_up_come_out_the_same(file: Callable[..., Path]) -> None:
+def test_objects_with_y_up_frames_are_imported_with_the_same_poses(
+    file: Callable[..., Path],
+) -> None:
     first = only(file(record()))
     objects = [
         [name, transform(name[:-19], on, aside, frame="y")]
@@ -67,17 +69,19 @@ def test_objects_whose_own_frame_is_y_up_come_out_the_same(file: Callable[..., P
         assert a.pos == pytest.approx(b.pos) and a.quat == pytest.approx(b.quat)
 
 
-def test_the_robot_looks_where_habitat_turns_it(file: Callable[..., Path]) -> None:
+def test_the_start_pose_of_the_robot_is_converted_from_habitats_frame(
+    file: Callable[..., Path],
+) -> None:
     turn = [0.0, math.sin(0.3), 0.0, math.cos(0.3)]
     draft = only(file(record(start_position=[1.5, 0.1, -2.0], start_rotation=turn)))
     assert draft.robot_start == pytest.approx((1.5, 2.0, 0.6))
 
 
-def test_a_start_at_the_origin_is_still_to_be_drawn(file: Callable[..., Path]) -> None:
+def test_a_start_at_the_origin_is_marked_to_be_drawn(file: Callable[..., Path]) -> None:
     assert read(file(record())).start_drawn == {"house_7"}
 
 
-def test_links_have_habitats_numbers(file: Callable[..., Path]) -> None:
+def test_articulated_links_are_identified_by_habitats_numbers(file: Callable[..., Path]) -> None:
     states = {"fridge_:0000": {"2": 1.5, "1": 0.0}, "kitchen_counter_:0000": {"7": 0.4, "1": 0.3}}
     found = read(file(record(ao_states=states)))
     assert found.drafts[0].articulation == {"fridge_push_point": 1.5, "cab_push_point_5": 0.4}
@@ -94,7 +98,7 @@ def test_links_have_habitats_numbers(file: Callable[..., Path]) -> None:
         ({"ao_states": {"fridge_:0000": {"2": 2.9}}}, "fridge/top_door: 2.9"),
     ],
 )
-def test_an_episode_that_cannot_be_had_is_left_out_with_the_reason(
+def test_an_unsupported_episode_is_left_out_with_the_reason(
     file: Callable[..., Path], changes: dict[str, Any], reason: str
 ) -> None:
     found = read(file(record(), record(episode_id="8", **changes)))
@@ -115,13 +119,13 @@ def test_a_dataset_of_another_kind_keeps_its_name(tmp_path: Path, stem: str, sce
     assert only(write(tmp_path / f"{stem}.json.gz", record())).scenario == scenario
 
 
-def test_ids_that_repeat_are_numbered_apart(file: Callable[..., Path]) -> None:
+def test_repeated_ids_are_made_unique_by_numbers(file: Callable[..., Path]) -> None:
     found = read(file(record(), record(), record(episode_id="8")))
     assert [draft.id for draft in found.drafts] == ["house_7", "house_7_at_1", "house_8"]
     assert found.changed["duplicate id, extended by a number"] == 1
 
 
-def test_what_sinks_into_its_surface_is_put_up_and_counted(file: Callable[..., Path]) -> None:
+def test_an_object_below_its_surface_is_raised_and_counted(file: Callable[..., Path]) -> None:
     soup = "005_tomato_soup_can"
     sunk = [[f"{soup}.object_config.json", transform(soup, "sofa", up=-0.03)]]
     goal = {f"{soup}_:0000": transform(soup, "table_1")}
@@ -131,7 +135,7 @@ def test_what_sinks_into_its_surface_is_put_up_and_counted(file: Callable[..., P
     assert found.changed["object raised by 1 to 10 cm onto its surface"] == 1
 
 
-def test_a_receptacle_is_taken_from_its_name_if_the_file_has_one(
+def test_a_receptacle_named_in_the_file_takes_precedence(
     file: Callable[..., Path],
 ) -> None:
     named = {"004_sugar_box_:0000": "counter|receptacle_aabb_counter_right_kitchen_counter"}
@@ -157,12 +161,12 @@ def test_a_damaged_file_is_refused(tmp_path: Path, data: bytes, message: str) ->
         read(tmp_path / "absent.json.gz")
 
 
-def test_a_transform_that_is_none_names_the_episode(file: Callable[..., Path]) -> None:
+def test_an_invalid_transform_is_refused_with_its_episode(file: Callable[..., Path]) -> None:
     with pytest.raises(UserError, match=r"episode 0: .*004_sugar_box must be 4 x 4"):
         read(file(record(rigid_objs=[["004_sugar_box.object_config.json", [[1.0]]]])))
 
 
-def test_the_command_settles_and_writes(
+def test_the_command_settles_and_writes_the_episodes(
     file: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = file(record(), record(episode_id="8", scene_id="Baked_sc1_staging_03"))
@@ -183,7 +187,7 @@ def test_the_command_settles_and_writes(
     assert source.read_bytes() == before
 
 
-def test_an_import_of_nothing_usable_fails(
+def test_an_import_without_a_usable_episode_fails(
     file: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source, out = file(record(scene_id="elsewhere.json")), tmp_path / "ours.jsonl.gz"
@@ -223,7 +227,7 @@ def scaled(factor: float) -> list[list[float]]:
         ({"targets": {"004_sugar_box_:0001": scaled(2.0)}}, "targets: .* is not a rotation"),
     ],
 )
-def test_an_episode_that_no_home_can_have_is_left_out(
+def test_an_episode_outside_the_limits_of_homes_is_left_out(
     file: Callable[..., Path], changes: dict[str, Any], reason: str
 ) -> None:
     found = read(file(record(**changes)))
@@ -232,12 +236,12 @@ def test_an_episode_that_no_home_can_have_is_left_out(
 
 
 @pytest.mark.parametrize("name", ["\x1b[31mRED", "a\nb", "x" * 400])
-def test_an_id_that_cannot_be_shown_is_refused(file: Callable[..., Path], name: str) -> None:
+def test_an_id_that_cannot_be_printed_is_refused(file: Callable[..., Path], name: str) -> None:
     with pytest.raises(UserError, match=r"house.json.gz: episode 0: episode_id: "):
         read(file(record(episode_id=name)))
 
 
-def test_a_file_of_too_many_values_is_refused(
+def test_a_file_with_too_many_values_is_refused(
     file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tpsrl.world.habitat._MOST_VALUES", 50)
@@ -245,7 +249,7 @@ def test_a_file_of_too_many_values_is_refused(
         read(file(record()))
 
 
-def test_the_command_takes_only_a_name_that_a_scenario_may_have(
+def test_the_command_refuses_an_invalid_scenario_name(
     file: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["episodes", f"import={file(record())}", "scenario=../x"]) == 2

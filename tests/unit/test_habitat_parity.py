@@ -1,12 +1,13 @@
-"""Our rewards and predicates against habitat-lab's, on states recorded from habitat-sim 0.3.3.
+"""Rewards and predicates compared with habitat-lab's, on states recorded from habitat-sim 0.3.3.
 
-`habitat_recorded.npz` has what the engine's worker told while the scripted robot's actions went
-through habitat-lab 0.3.3's own skill tasks, with what their measures said. For Navigate, its
-measures were given the base of each of these steps and goals of our own, and stop in every other
-step. Its `states` are starts drawn at random, with the PDDL predicates of Tidy House that held.
+`habitat_recorded.npz` holds the states that the engine's worker returned while the scripted robot's
+actions ran in habitat-lab 0.3.3's own skill tasks, and the values of habitat-lab's measures. For
+Navigate, the measures were computed from the base pose in each of these steps, with goals of our
+own and with stop in every other step. `states` are randomly drawn start states, with the PDDL
+predicates of Tidy House that held in them.
 
-The rewards for success and for each step (slack) are left out: habitat-lab's environments add them
-to the measure. Where habitat-lab is not followed, the exception stands at the test.
+The rewards for success and for each step (slack) are left out, because habitat-lab's environments
+add them to the measure. Exceptions, where ours deviates from habitat-lab, are listed below.
 """
 
 import json
@@ -32,32 +33,39 @@ from tpsrl.world.state import JOINTS, WorldState
 RECORDED = np.load(Path(__file__).parent.parent / "habitat_recorded.npz")
 ABOUT = json.loads(RECORDED["about"].tobytes())
 SLOTS = 12
-ADDED = ("slack", "success")  # by habitat-lab's environments, not by its measures
+ADDED = ("slack", "success")  # added by habitat-lab's environments, not by its measures
 
 # Navigate: habitat-lab configures these penalties and never applies them, since
-# `NavToObjReward.update_metric` does not call that of `RearrangeReward`. Here they apply.
+# `NavToObjReward.update_metric` does not call that of `RearrangeReward`. Ours applies them.
 UNPAID = {"navigate": ("constraint", "force", "force_end")}
 
-# Place: when an object that was let go rolls off its goal, habitat-lab takes the way of the end
-# effector to rest, of the step before, for a distance of the object, and rewards the difference
-# (place_sensors.py, `_prev_dist`). Ours compares like with like.
-# Navigate: back within 3 m of the goal, habitat-lab rewards the turn since the robot was last there
-# (nav_to_obj_sensors.py, `_cur_angle_dist`). Ours rewards what was turned in the step.
+# Place: when a released object rolls off its goal, habitat-lab subtracts the object's distance to
+# the goal from the end effector's distance to rest in the previous step, and rewards the difference
+# (place_sensors.py, `_prev_dist`). Ours compares two distances of the object.
+# Navigate: when the robot comes back within 3 m of the goal, habitat-lab rewards the rotation since
+# it was last there (nav_to_obj_sensors.py, `_cur_angle_dist`). Ours rewards that of the step.
 STALE = {("place", 74)}
 STALE_TURNS = {4: {95}}  # rows of the recordings of Navigate
 
 
 def world(prefix: str, row: int, episode: Episode) -> WorldState:
     names = [name for name in RECORDED.files if name.startswith(f"{prefix}/")]
-    told = {name.split("/")[1]: RECORDED[name][row] for name in names}
-    found = states.row(told, episode, SLOTS, "z up")
+    arrays = {name.split("/")[1]: RECORDED[name][row] for name in names}
+    found = states.row(arrays, episode, SLOTS, "z up")
     return WorldState(**{name: np.asarray(values)[None] for name, values in found.items()})
 
 
 def judge(
     name: str, of: str, goal: SkillGoal, stops: np.ndarray, rewards: np.ndarray, success: np.ndarray
 ) -> dict[tuple[str, int], tuple[float, float]]:
-    """The rewards of a skill that differ over the steps recorded of one; checks its success."""
+    """Compares a skill's rewards and success with those recorded in the steps of the skill `of`.
+
+    Returns:
+        Our and the recorded reward by (skill, step), for steps in which they differ.
+
+    Raises:
+        AssertionError: success differs in a step.
+    """
     episode = Episode.from_json(ABOUT["skills"][of]["episode"])
     goals = Goals.of([goal])
     skill, options = registry.get(name).definition, EnvOptions.of(name)
@@ -76,30 +84,30 @@ def judge(
 
 
 @pytest.mark.parametrize("name", ABOUT["skills"])
-def test_rewards_and_success_are_those_of_habitat_lab(name: str) -> None:
-    told: dict[str, Any] = ABOUT["skills"][name]
-    position = told["position"] and tuple(told["position"])
-    goal = SkillGoal(told["object"], position, told["marker"])
-    said = [RECORDED[f"{name}/{what}"] for what in ("stop", "reward", "success")]
-    off = judge(name, name, goal, *said)
+def test_rewards_and_success_equal_those_of_habitat_lab(name: str) -> None:
+    record: dict[str, Any] = ABOUT["skills"][name]
+    position = record["position"] and tuple(record["position"])
+    goal = SkillGoal(record["object"], position, record["marker"])
+    recorded = [RECORDED[f"{name}/{what}"] for what in ("stop", "reward", "success")]
+    off = judge(name, name, goal, *recorded)
     assert set(off) == {one for one in STALE if one[0] == name}, off
 
 
 @pytest.mark.parametrize("number", range(len(ABOUT["navigate"])))
-def test_navigates_reward_and_success_are_those_of_habitat_lab(number: int) -> None:
-    told: dict[str, Any] = ABOUT["navigate"][number]
-    said = [RECORDED[f"navigate/{number}/{what}"] for what in ("stop", "reward", "success")]
-    off = judge("navigate", told["of"], SkillGoal(-1, tuple(told["position"])), *said)
+def test_rewards_and_success_of_navigate_equal_those_of_habitat_lab(number: int) -> None:
+    record: dict[str, Any] = ABOUT["navigate"][number]
+    recorded = [RECORDED[f"navigate/{number}/{what}"] for what in ("stop", "reward", "success")]
+    off = judge("navigate", record["of"], SkillGoal(-1, tuple(record["position"])), *recorded)
     assert {row for _, row in off} == STALE_TURNS.get(number, set()), off
 
 
-def atom(said: str, names: dict[str, int], entities: Entities, episode: Episode) -> predicates.Atom:
-    """habitat-lab's atom in our names.
+def atom(text: str, names: dict[str, int], entities: Entities, episode: Episode) -> predicates.Atom:
+    """Translates an atom of habitat-lab into our names.
 
-    `object_at` an object that is to be moved is, in habitat-lab, at the goal of that object
-    (pddl_defined_predicates.py, `is_object_at`); ours would be at the object itself.
+    If the place of `object_at` is a target object, habitat-lab means the object's goal
+    (pddl_defined_predicates.py, `is_object_at`); ours would mean the object itself.
     """
-    match = re.fullmatch(r"(\w+)\((.*)\)", said)
+    match = re.fullmatch(r"(\w+)\((.*)\)", text)
     assert match is not None
     targets = {target.object: number for number, target in enumerate(episode.targets)}
     terms = []
@@ -115,16 +123,16 @@ def atom(said: str, names: dict[str, int], entities: Entities, episode: Episode)
 
 
 @pytest.mark.parametrize("row", range(len(ABOUT["states"])))
-def test_predicates_are_those_of_habitat_lab(row: int) -> None:
-    told = ABOUT["states"][row]
-    episode = Episode.from_json(told["episode"])
+def test_predicates_equal_those_of_habitat_lab(row: int) -> None:
+    record = ABOUT["states"][row]
+    episode = Episode.from_json(record["episode"])
     entities = Entities(episode)
     context = predicates.PredicateContext(world("states", row, episode), entities)
-    for said in ABOUT["predicates"]:
-        ours = atom(said, told["names"], entities, episode)
-        holds, theirs = predicates.evaluate(ours, context).holds, said in told["true"]
+    for text in ABOUT["predicates"]:
+        ours = atom(text, record["names"], entities, episode)
+        holds, theirs = predicates.evaluate(ours, context).holds, text in record["true"]
         if ours[0] in ("in", "object_at") and ours[-1] in JOINTS:
-            # habitat-lab takes the box around the whole fridge or drawer, which has ours inside.
-            assert theirs or not holds, said
+            # habitat-lab uses the box around the whole fridge or drawer, which contains ours.
+            assert theirs or not holds, text
         else:
-            assert holds == theirs, said
+            assert holds == theirs, text

@@ -22,7 +22,9 @@ def halved(path: Path) -> tuple[Checkpoint, ActorCritic]:
 
 
 @pytest.mark.parametrize("network", [STATE, SEPARATE, CAMERA])
-def test_half_the_weights_act_the_same(tmp_path: Path, network: object) -> None:
+def test_a_policy_of_half_precision_acts_the_same_within_a_tolerance(
+    tmp_path: Path, network: object
+) -> None:
     depth = (32, 48) if network is CAMERA else None
     whole, deploy = policy("pick", "full", network, depth)  # type: ignore[arg-type]
     found, half = halved(save(tmp_path / "a", whole, deploy))
@@ -33,7 +35,7 @@ def test_half_the_weights_act_the_same(tmp_path: Path, network: object) -> None:
     assert halving.difference(whole, whole) == 0.0
 
 
-def test_of_large_pictures_a_few_are_compared(tmp_path: Path) -> None:
+def test_only_a_few_large_images_are_compared(tmp_path: Path) -> None:
     made, _ = policy("pick", "full", CAMERA, (32, 48))
     drawn: list[torch.Size] = []
     assert made.trunk.encoder is not None
@@ -44,11 +46,11 @@ def test_of_large_pictures_a_few_are_compared(tmp_path: Path) -> None:
     assert set(drawn) == {(3, 32, 48)}
 
 
-def test_a_policy_that_acts_otherwise_differs(tmp_path: Path) -> None:
+def test_policies_that_act_differently_have_a_large_difference(tmp_path: Path) -> None:
     one, _ = policy("pick")
     other, _ = policy("pick", seed=2)
     assert halving.difference(one, other) > 0.3
-    # A memory that comes back wrong shows after some steps.
+    # Wrong recurrent weights have an effect only after some steps.
     forgetful, _ = policy("pick")
     recurrent = forgetful.trunk.recurrent
     assert recurrent is not None
@@ -60,7 +62,7 @@ def test_a_policy_that_acts_otherwise_differs(tmp_path: Path) -> None:
     assert halving.difference(one, forgetful) > TOLERANCE
 
 
-def test_a_value_network_of_its_own_is_left_out(tmp_path: Path) -> None:
+def test_a_separate_value_network_is_left_out(tmp_path: Path) -> None:
     whole, deploy = policy("pick", network=SEPARATE)
     found, half = halved(save(tmp_path / "a", whole, deploy))
     assert not any("value_trunk" in name for name in found.tensors)
@@ -71,7 +73,7 @@ def test_a_value_network_of_its_own_is_left_out(tmp_path: Path) -> None:
     assert (half.value_head.weight - shared.value_head.weight).abs().max() < 1e-3
 
 
-def test_a_weight_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+def test_a_weight_too_large_for_half_precision_is_refused(tmp_path: Path) -> None:
     whole, deploy = policy("pick")
     with torch.no_grad():
         whole.action_head.mean.bias[0] = 1e5
@@ -79,7 +81,7 @@ def test_a_weight_that_does_not_fit_is_refused(tmp_path: Path) -> None:
         halved(save(tmp_path / "a", whole, deploy))
 
 
-def test_a_digest_tells_policies_apart_and_knows_their_halves(tmp_path: Path) -> None:
+def test_a_digest_differs_between_policies_and_is_unchanged_by_halving(tmp_path: Path) -> None:
     whole, deploy = policy("pick", network=SEPARATE)
     _, half = halved(save(tmp_path / "a", whole, deploy))
     same = halving.digest(whole, deploy)
@@ -90,7 +92,7 @@ def test_a_digest_tells_policies_apart_and_knows_their_halves(tmp_path: Path) ->
     assert halving.digest(whole, deploy) != same
 
 
-def test_only_what_is_asked_for_is_read(tmp_path: Path) -> None:
+def test_only_the_requested_part_of_a_checkpoint_is_read(tmp_path: Path) -> None:
     tensors = {"policy.a": torch.zeros(2), "ppo.b": torch.zeros(3), "policyholder.c": torch.ones(1)}
     checkpoint.save(tmp_path / "a", tensors, {})
     assert list(checkpoint.load(tmp_path / "a", "policy").tensors) == ["policy.a"]

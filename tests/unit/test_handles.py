@@ -30,7 +30,7 @@ def gap(grip: Handle, joint: float, point: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("grip", ALL)
-def test_the_point_of_a_handle_lies_on_the_outside_of_its_link(grip: Handle) -> None:
+def test_the_point_of_a_handle_lies_on_the_surface_of_its_link(grip: Handle) -> None:
     for joint in openings(grip):
         point, normal = grip.point(joint), grip.normal(joint)
         assert gap(grip, joint, point) == pytest.approx(0.0, abs=1e-9)
@@ -38,7 +38,7 @@ def test_the_point_of_a_handle_lies_on_the_outside_of_its_link(grip: Handle) -> 
         assert gap(grip, joint, point - 0.01 * normal) == pytest.approx(-0.01)
 
 
-def test_every_marker_is_near_enough_to_its_face_to_be_held_there() -> None:
+def test_every_marker_is_within_grasping_distance_of_its_face() -> None:
     layouts = load_layout_set("replica_cad")
     for name in layouts.layouts:
         for marker in JOINTS:
@@ -90,7 +90,7 @@ def test_drawers_slide_and_the_fridge_turns_about_an_upright_hinge() -> None:
     np.testing.assert_allclose(way, 0.4 * drawer.normal(0.0), atol=1e-9)
 
 
-def test_an_unknown_marker_or_layout_names_the_nearest() -> None:
+def test_an_unknown_marker_or_layout_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(UserError, match="did you mean 'fridge_push_point'"):
         handle(LAYOUT_A, "fridge_push_pont")
     with pytest.raises(UserError, match="did you mean 'v3_sc3_staging_07'"):

@@ -42,7 +42,7 @@ def modules() -> Iterator[tuple[str, Path]]:
 
 @functools.cache
 def parsed(path: Path) -> ast.Module:
-    """A file's tree, which the tests of a process share and leave as it is."""
+    """Returns the syntax tree of a file, which is cached and must not be changed."""
     return ast.parse(path.read_text())
 
 
@@ -55,7 +55,7 @@ def layer(module: str) -> int | None:
 
 
 def imported(name: str, tree: ast.AST, is_package: bool) -> set[str]:
-    """Modules that a module imports anywhere in it, functions included."""
+    """Returns the modules that a module imports, including imports inside functions."""
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -65,7 +65,7 @@ def imported(name: str, tree: ast.AST, is_package: bool) -> set[str]:
             if node.level:
                 parents = name.split(".")[: None if is_package and node.level == 1 else -node.level]
                 base = ".".join([*parents, *([node.module] if node.module else [])])
-            # `from tpsrl import config` may name a module or a thing in one: both are looked at.
+            # `from tpsrl import config` may import a module or a name in a module: both are added.
             found |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
     return found
 
@@ -91,7 +91,7 @@ def test_every_module_belongs_to_a_layer() -> None:
     assert homeless == ["tpsrl", "configs"]
 
 
-def test_the_world_knows_no_engine() -> None:
+def test_importing_the_world_does_not_import_mujoco() -> None:
     names = [name for name, _ in modules() if name.startswith("tpsrl.world")]
     code = f"import sys, {', '.join(names)}\nprint('mujoco' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
@@ -119,33 +119,33 @@ OWN_ROOMS = tuple(
 
 
 def skill_names_in(tree: ast.AST, names: Collection[str]) -> list[tuple[int, str]]:
-    """Where code names a skill: texts that are its name, attributes, keywords and fields.
+    """Returns line and name where a string, attribute, keyword or field is the name of a skill.
 
-    Documentation may, and so may a variable, since some skills are called by ordinary words.
+    Prose and variables may name skills, because some skills have ordinary words as names.
     """
     found = []
     for node in ast.walk(tree):
-        said = ""
+        name = ""
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            said = node.value
+            name = node.value
         elif isinstance(node, ast.Attribute):
-            said = node.attr
+            name = node.attr
         elif isinstance(node, ast.keyword):
-            said = node.arg or ""
+            name = node.arg or ""
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            said = node.target.id
-        if said in names:
-            found.append((node.lineno, said))
+            name = node.target.id
+        if name in names:
+            found.append((node.lineno, name))
     return sorted(found)
 
 
-def test_no_module_but_a_skills_own_names_a_skill() -> None:
+def test_only_modules_of_a_skill_name_the_skill() -> None:
     found = {
         name: skill_names_in(parsed(path), registry.names())
         for name, path in modules()
         if not any(name == room or name.startswith(f"{room}.") for room in OWN_ROOMS)
     }
-    assert {name: said for name, said in found.items() if said} == {}
+    assert {name: places for name, places in found.items() if places} == {}
 
 
 @pytest.mark.parametrize(
@@ -158,11 +158,11 @@ def test_no_module_but_a_skills_own_names_a_skill() -> None:
         "steps = limits.close_drawer",
     ],
 )
-def test_a_skill_that_is_named_is_found(code: str) -> None:
+def test_a_skills_name_in_code_is_found(code: str) -> None:
     assert len(skill_names_in(ast.parse(code), registry.names())) == 1
 
 
-def test_no_public_class_or_alias_has_the_name_of_another() -> None:
+def test_names_of_public_classes_and_aliases_are_unique() -> None:
     found: dict[str, list[str]] = {}
     for module, path in modules():
         for node in parsed(path).body:
@@ -176,7 +176,7 @@ def test_no_public_class_or_alias_has_the_name_of_another() -> None:
     assert {name: where for name, where in found.items() if len(where) > 1} == {}
 
 
-def test_modules_do_not_import_each_other_in_circles() -> None:
+def test_imports_have_no_cycles() -> None:
     graph = nx.DiGraph()
     names = {name for name, _ in modules()}
     for name, path in modules():
@@ -189,7 +189,7 @@ def test_modules_do_not_import_each_other_in_circles() -> None:
 
 
 def at_import(node: ast.AST) -> Iterator[ast.AST]:
-    """What of a node's inside is run when its module is imported."""
+    """Yields the descendants of a node that are executed when its module is imported."""
     for child in ast.iter_child_nodes(node):
         if not is_hidden(child):
             yield child
@@ -197,12 +197,12 @@ def at_import(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def is_hidden(node: ast.AST) -> bool:
-    """Whether what is imported inside is not imported with the module."""
+    """Returns whether imports inside a node are not executed when its module is imported."""
     typing_only = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
     return typing_only or isinstance(node, ast.FunctionDef)
 
 
-def test_every_dependency_is_pinned_inside_its_range() -> None:
+def test_every_dependency_is_pinned_within_its_range() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"].values()
     wanted = [Requirement(r) for r in itertools.chain(project["dependencies"], *extras)]

@@ -1,4 +1,4 @@
-"""Behaviour cloning: episodes as batches, what their loss is, and a policy that is fitted."""
+"""Behaviour cloning: batches of episodes, their loss, and fitting a policy."""
 
 import dataclasses
 import itertools
@@ -17,7 +17,7 @@ from tpsrl.rl.imitation.settings import CloningSettings
 from tpsrl.rl.policy.actor_critic import MAGNIFIED, ActorCritic, PolicyStep
 from tpsrl.rl.policy.settings import PolicySettings
 
-MASK = (True, True, True, False, True)  # two amounts, a switch, nothing, a switch
+MASK = (True, True, True, False, True)  # two amounts, a switch, a masked dimension, a switch
 ACTIONS, STATE, SIDE = len(MASK), 4, 32
 SWITCHES = (2, 4)
 LENGTHS = (3, 7, 1, 4)
@@ -29,7 +29,7 @@ CAMERA = dataclasses.replace(SMALL, encoder="se_resnet9", encoder_width=4, visua
 
 
 def policy(settings: PolicySettings = SMALL, seed: int = 0) -> ActorCritic:
-    """A policy whose means make a difference."""
+    """Returns a policy whose mean head is scaled up, so that its means differ between inputs."""
     torch.manual_seed(seed)
     torch.set_num_threads(1)
     made = ActorCritic(SPEC, settings)
@@ -39,7 +39,7 @@ def policy(settings: PolicySettings = SMALL, seed: int = 0) -> ActorCritic:
 
 
 def episode(length: int, rng: np.random.Generator) -> Demonstration:
-    """Random observations and labels, every third of which is good for nothing."""
+    """Returns random observations and labels, every third of which is invalid."""
     state = rng.normal(size=(length, STATE)).astype(np.float32)
     depth = quantised(rng.random((length, SIDE, SIDE)))
     label = rng.uniform(-1.2, 1.2, (length, ACTIONS)).astype(np.float32)
@@ -53,7 +53,7 @@ def episodes(lengths: tuple[int, ...] = LENGTHS, seed: int = 0) -> list[Demonstr
 
 
 def packed_rows(lengths: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Episode and step of each row: all first steps, all second ones, the longest first."""
+    """Returns (episode, step) of each row: by step, within a step the longest episode first."""
     longest_first = sorted(range(len(lengths)), key=lambda number: -lengths[number])
     return [
         (number, step)
@@ -63,7 +63,7 @@ def packed_rows(lengths: tuple[int, ...]) -> list[tuple[int, int]]:
     ]
 
 
-# -- Batches -----------------------------------------------------------------------------------
+# Batches.
 
 
 def test_a_batch_has_every_row_of_its_episodes_in_packed_order() -> None:
@@ -87,7 +87,7 @@ def test_a_batch_has_every_row_of_its_episodes_in_packed_order() -> None:
 
 
 @pytest.mark.parametrize("settings", [SMALL, CAMERA], ids=["state", "camera"])
-def test_a_policy_makes_of_a_batch_what_it_makes_of_its_episodes_step_by_step(
+def test_evaluating_a_batch_equals_acting_through_its_episodes_step_by_step(
     settings: PolicySettings,
 ) -> None:
     given, made = episodes(), policy(settings)
@@ -112,7 +112,7 @@ def test_a_policy_makes_of_a_batch_what_it_makes_of_its_episodes_step_by_step(
     assert float(expected.std()) > 0.01
 
 
-def test_batches_have_every_episode_once_and_end_with_the_one_that_reaches_the_frames() -> None:
+def test_batches_have_every_episode_once_and_close_when_they_reach_the_frames() -> None:
     lengths = (5, 5, 5, 5, 5, 5, 5)
     given = episodes(lengths)
     orders = []
@@ -126,7 +126,7 @@ def test_batches_have_every_episode_once_and_end_with_the_one_that_reaches_the_f
         np.testing.assert_array_equal(np.sort(order.numpy(), 0), np.sort(everything, 0))
 
 
-def test_depth_is_kept_to_half_a_unit() -> None:
+def test_quantised_depth_is_accurate_to_half_a_unit() -> None:
     depth = np.concatenate([np.linspace(0.0, 1.0, 9_999), [0.0, 1.0]]).astype(np.float32)
     kept = quantised(depth)
     assert kept.dtype == np.uint16
@@ -135,7 +135,7 @@ def test_depth_is_kept_to_half_a_unit() -> None:
     assert (back[-2], back[-1]) == (0.0, pytest.approx(1.0))
 
 
-# -- Loss --------------------------------------------------------------------------------------
+# Loss.
 
 
 def switches() -> torch.Tensor:
@@ -145,7 +145,7 @@ def switches() -> torch.Tensor:
 
 
 class Saying:
-    """A policy whose means are given, row by row."""
+    """Policy with given means, one row for each row of a batch."""
 
     def __init__(self, mean: torch.Tensor) -> None:
         self.mean, self.mask = mean, torch.tensor(MASK)
@@ -159,7 +159,7 @@ class Saying:
 def plain_loss(
     mean: np.ndarray, given: list[Demonstration], switch_weight: float
 ) -> tuple[float, float, float]:
-    """Loss, distance and surprise, number by number."""
+    """Computes the loss, its distance and its log loss of switches, in plain loops."""
     rows = packed_rows(tuple(map(len, given)))
     label = [given[number].label[step] for number, step in rows]
     counted = [row for row, (number, step) in enumerate(rows) if given[number].valid[step]]
@@ -180,19 +180,19 @@ def plain_loss(
     return distance + switch_weight * surprise, distance, surprise
 
 
-def test_the_loss_is_that_of_a_plain_computation() -> None:
+def test_the_loss_equals_that_of_a_plain_computation() -> None:
     given = episodes((9, 11), seed=3)
-    for one in given:  # what is done is not always what the expert would have done
+    for one in given:  # in some steps the action differs from the label
         one.action[::4, SWITCHES[0]] *= -1.0
     mean = np.random.default_rng(4).uniform(-1.0, 1.0, (20, ACTIONS)).astype(np.float32)
-    mean[3, SWITCHES[0]], mean[5, SWITCHES[1]] = 1.0, -1.0  # as sure as can be
+    mean[3, SWITCHES[0]], mean[5, SWITCHES[1]] = 1.0, -1.0  # certain predictions
     batch, saying = collate(given, 0), Saying(torch.from_numpy(mean))
     loss, parts = cloning_loss(saying, batch, switches(), 0.3)  # type: ignore[arg-type]
     found = float(loss), float(parts["distance"]), float(parts["switches"])
     assert found == pytest.approx(plain_loss(mean, given, 0.3), rel=1e-4)
 
 
-def test_errors_of_a_part_with_a_scale_count_as_if_they_were_larger() -> None:
+def test_a_scale_multiplies_the_errors_of_its_dimension_of_the_action() -> None:
     one = episode(1, np.random.default_rng(0))
     one.label[:] = 0.0
     mean = torch.zeros(1, ACTIONS)
@@ -209,7 +209,7 @@ def test_errors_of_a_part_with_a_scale_count_as_if_they_were_larger() -> None:
     assert scaled == pytest.approx((1.5 - 0.05) / amounts)
 
 
-def test_a_switch_that_is_to_be_turned_counts_for_more_than_one_that_is_to_stay() -> None:
+def test_a_label_that_turns_a_switch_has_more_weight_than_one_that_does_not() -> None:
     surprises = []
     for before in (1.0, -1.0):
         one = episode(3, np.random.default_rng(0))
@@ -222,7 +222,7 @@ def test_a_switch_that_is_to_be_turned_counts_for_more_than_one_that_is_to_stay(
     assert surprises == pytest.approx([math.log(2.0), _TURNING * math.log(2.0)])
 
 
-def test_labels_that_are_not_valid_change_nothing() -> None:
+def test_invalid_labels_change_neither_loss_nor_gradient() -> None:
     made, given = policy(), episodes()
     found = []
     for nonsense in (0.0, 0.9):
@@ -241,7 +241,7 @@ def test_labels_that_are_not_valid_change_nothing() -> None:
     assert float(loss.detach()) != found[0][0]
 
 
-def test_what_the_skill_may_not_use_is_not_learned_and_without_switches_there_is_no_part() -> None:
+def test_masked_dimensions_do_not_count_and_switches_are_optional_in_the_loss() -> None:
     made, given = policy(), episodes()
     none = torch.zeros(ACTIONS, dtype=torch.bool)
     before, parts = cloning_loss(made, collate(given, made.memory_size), none)
@@ -251,11 +251,11 @@ def test_what_the_skill_may_not_use_is_not_learned_and_without_switches_there_is
     assert torch.equal(cloning_loss(made, collate(given, made.memory_size), none)[0], before)
 
 
-# -- What the policy is shown ------------------------------------------------------------------
+# Inputs of the policy.
 
 
 @pytest.mark.parametrize("looks", [False, True])
-def test_only_a_policy_with_previous_action_looks_at_it(looks: bool) -> None:
+def test_only_a_policy_with_previous_action_depends_on_it(looks: bool) -> None:
     made = policy(dataclasses.replace(SMALL, previous_action=looks))
     batch = collate(episodes(), made.memory_size)
     with torch.no_grad():
@@ -271,7 +271,7 @@ def test_only_a_policy_with_previous_action_looks_at_it(looks: bool) -> None:
     assert torch.equal(*acts) != looks
 
 
-def test_a_magnified_state_is_shown_thrice_the_last_centimetres_large() -> None:
+def test_magnify_state_adds_scaled_tanh_copies_of_the_state() -> None:
     made = policy(dataclasses.replace(SMALL, magnify_state=True, lstm_layers=0))
     layer = made.trunk.embed[0]
     assert layer.in_features == STATE * (1 + len(MAGNIFIED))
@@ -286,13 +286,15 @@ def test_a_magnified_state_is_shown_thrice_the_last_centimetres_large() -> None:
     assert seen[0][0].tolist() == pytest.approx(list(itertools.chain(*wanted)), abs=1e-6)
 
 
-# -- Fitting -----------------------------------------------------------------------------------
+# Fitting.
 
 
 def toy(count: int = 40) -> list[Demonstration]:
-    """An expert whose first action is a reading, whose second one remembers the step before.
+    """Returns demonstrations of an expert that needs memory.
 
-    The first switch is on where the third reading is positive.
+    The expert's first action follows the first entry of the state, its second action the second
+    entry of the previous step. The first switch is on where the third entry is positive, the second
+    is always off.
     """
     rng, given = np.random.default_rng(5), []
     for _ in range(count):
@@ -315,13 +317,13 @@ def fitted(given: list[Demonstration], frames: int, seed: int = 0) -> tuple[Clon
     return cloner, cloner.learn(given, frames, 0.0, 1.0)
 
 
-def test_without_an_episode_there_is_nothing_to_learn_from() -> None:
+def test_cloning_without_episodes_is_refused() -> None:
     with pytest.raises(RunError, match="no episode to learn from"):
         fitted([], 300)
 
 
 @pytest.mark.slow
-def test_a_policy_is_fitted_to_what_an_expert_would_do_memory_included() -> None:
+def test_a_policy_is_fitted_to_an_expert_that_needs_memory() -> None:
     given = toy()
     cloner, first = fitted(given, 300)
     last = cloner.learn(given, 15_000, 0.0, 1.0)
@@ -330,7 +332,7 @@ def test_a_policy_is_fitted_to_what_an_expert_would_do_memory_included() -> None
     assert again["distance"] < 0.05
     assert again["switches"] < 0.3 * first["switches"]
     assert again["learning_rate"] == pytest.approx(1e-3)
-    batch = collate(toy(60)[40:], cloner.policy.memory_size)  # of the same expert, not seen
+    batch = collate(toy(60)[40:], cloner.policy.memory_size)  # held-out episodes of the same expert
     with torch.no_grad():
         none = torch.zeros_like(batch.label)
         mean = cloner.policy.evaluate(batch.observation, none, batch.pack).mean
@@ -339,7 +341,7 @@ def test_a_policy_is_fitted_to_what_an_expert_would_do_memory_included() -> None
     assert float(right.float().mean()) > 0.85
 
 
-def test_noise_is_of_pictures_and_rays_alone() -> None:
+def test_sensing_noise_scales_only_depth_and_rays() -> None:
     given = collate(toy(3), 0)
     for one in given.observation.values():
         one += 0.5
@@ -355,7 +357,7 @@ def test_noise_is_of_pictures_and_rays_alone() -> None:
     assert plain._noisy(given) is given
 
 
-def test_the_seed_decides_the_order_and_with_it_what_is_learned() -> None:
+def test_the_seed_determines_the_learned_weights() -> None:
     given = toy(20)
     states = [fitted(given, 500, seed)[0].policy.state_dict() for seed in (0, 0, 1)]
     for name, value in states[0].items():
@@ -363,12 +365,12 @@ def test_the_seed_decides_the_order_and_with_it_what_is_learned() -> None:
     assert any(not torch.equal(value, states[2][name]) for name, value in states[0].items())
 
 
-def test_as_many_frames_are_gone_through_as_asked_for_to_the_end_of_a_batch() -> None:
+def test_learning_ends_with_the_batch_that_reaches_the_number_of_frames() -> None:
     given = toy(20)
     cloner, found = fitted(given, 130)
     assert 130 <= found["frames"] < 130 + 60 + 12
     more = cloner.learn(given, 3 * sum(map(len, given)), 0.5, 0.5)
-    assert more["frames"] >= 3 * sum(map(len, given))  # round and round
+    assert more["frames"] >= 3 * sum(map(len, given))  # several passes over the episodes
     assert more["learning_rate"] == pytest.approx(0.5 * (1e-2 + 1e-3))
 
 

@@ -5,7 +5,7 @@ from scipy.stats import binomtest, norm
 from eval.analysing.intervals import Z95, Rate, wilson
 
 
-def test_z95_is_the_975_permille_quantile_of_the_normal_distribution() -> None:
+def test_z95_is_the_97_5_percent_quantile_of_the_normal_distribution() -> None:
     assert pytest.approx(norm.ppf(0.975), abs=1e-15) == Z95
 
 

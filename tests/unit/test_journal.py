@@ -31,7 +31,7 @@ def journal(out: Path, **named: Any) -> Journal:
 
 
 def leave(out: Path, digest: str = "d", count: int = 2) -> Path:
-    """A journal with so many finished jobs, as one that was stopped leaves it."""
+    """Writes a journal with `count` finished jobs, as a stopped run leaves it; returns its path."""
     with journal(out) as stopped:
         stopped.resume(digest)
         for number in range(count):
@@ -45,7 +45,7 @@ def finished(out: Path, digest: str = "d") -> list[str]:
         return list(found.done("jobs"))
 
 
-def test_what_was_finished_is_found_again_by_kind_and_key(tmp_path: Path) -> None:
+def test_finished_results_are_restored_by_kind_and_key(tmp_path: Path) -> None:
     value = Done(0.1 + 0.2, {"a": [1, None]})
     with journal(tmp_path) as stopped:
         stopped.resume("d")
@@ -72,7 +72,7 @@ def test_numbers_are_read_as_they_were_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 2, 20])
-def test_a_line_that_was_cut_off_is_dropped_and_written_over(tmp_path: Path, cut: int) -> None:
+def test_a_truncated_line_is_dropped_and_overwritten(tmp_path: Path, cut: int) -> None:
     file = leave(tmp_path)
     os.truncate(file, file.stat().st_size - cut)
     with journal(tmp_path) as resumed:
@@ -82,7 +82,7 @@ def test_a_line_that_was_cut_off_is_dropped_and_written_over(tmp_path: Path, cut
     assert finished(tmp_path) == ["0", "2"]
 
 
-def test_nothing_behind_a_broken_line_counts(tmp_path: Path) -> None:
+def test_lines_after_a_broken_line_are_ignored(tmp_path: Path) -> None:
     file = leave(tmp_path, count=3)
     lines = file.read_bytes().splitlines(keepends=True)
     file.write_bytes(b"".join([*lines[:2], b"\0" * 40, *lines[3:]]))
@@ -90,7 +90,9 @@ def test_nothing_behind_a_broken_line_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("left", [b"", b"{", b"{}\n", b"[1]\n", b'{"journal": 0, "digest": "d"}\n'])
-def test_a_journal_without_its_header_is_none(tmp_path: Path, left: bytes) -> None:
+def test_a_journal_without_a_valid_header_is_ignored_and_removed(
+    tmp_path: Path, left: bytes
+) -> None:
     file = tmp_path / ".running" / "journal.jsonl"
     file.parent.mkdir()
     file.write_bytes(left)
@@ -98,7 +100,9 @@ def test_a_journal_without_its_header_is_none(tmp_path: Path, left: bytes) -> No
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_journal_of_other_settings_is_discarded_in_one_line(tmp_path: Path) -> None:
+def test_a_journal_of_other_settings_is_discarded_with_a_message_of_one_line(
+    tmp_path: Path,
+) -> None:
     leave(tmp_path)
     films = tmp_path / ".running" / "videos"
     films.mkdir()
@@ -108,13 +112,13 @@ def test_a_journal_of_other_settings_is_discarded_in_one_line(tmp_path: Path) ->
         other.resume("e")
         assert other.done("jobs") == {} and not films.exists()
         other.add("jobs", "5", Done(5))
-    said = f"starting from the beginning: 2 finished jobs in {tmp_path} have other settings or"
+    message = f"starting from the beginning: 2 finished jobs in {tmp_path} have other settings or"
     (line,) = console.export_text().splitlines()
-    assert line.startswith(said)
+    assert line.startswith(message)
     assert finished(tmp_path, "e") == ["5"]
 
 
-def test_a_journal_in_which_nothing_is_finished_leaves_nothing(tmp_path: Path) -> None:
+def test_a_journal_without_finished_jobs_leaves_no_files(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), journal(tmp_path / "out") as empty:
         empty.resume("d")
         empty.films.mkdir()
@@ -122,14 +126,14 @@ def test_a_journal_in_which_nothing_is_finished_leaves_nothing(tmp_path: Path) -
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_journal_is_left_alone_by_who_fails_before_reading_it(tmp_path: Path) -> None:
+def test_a_run_that_fails_before_it_resumes_leaves_the_journal_unchanged(tmp_path: Path) -> None:
     before = leave(tmp_path).read_bytes()
     with pytest.raises(UserError), journal(tmp_path):
         raise UserError("episodes: no such file")
     assert (tmp_path / ".running" / "journal.jsonl").read_bytes() == before
 
 
-def test_a_finished_journal_goes_unless_it_is_to_be_kept(tmp_path: Path) -> None:
+def test_a_finished_journal_is_removed_unless_keep_is_set(tmp_path: Path) -> None:
     for keep in (True, False):
         leave(tmp_path)
         with journal(tmp_path, keep=keep) as done:
@@ -138,13 +142,13 @@ def test_a_finished_journal_goes_unless_it_is_to_be_kept(tmp_path: Path) -> None
         assert (tmp_path / ".running").exists() == keep
     leave(tmp_path)
     with journal(tmp_path):
-        remove(tmp_path)  # somebody goes on with it
+        remove(tmp_path)  # has no effect while the journal is in use
     assert finished(tmp_path) == ["0", "1"]
     remove(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_killed_writers_left_goes_and_nothing_else(tmp_path: Path) -> None:
+def test_only_temporary_files_of_killed_writers_are_removed(tmp_path: Path) -> None:
     films, videos = leave(tmp_path).parent / "videos", tmp_path / "videos"
     strays = [tmp_path / ".report.77.tmp.json", videos / ".0003.77.tmp.mp4"]
     strays += [films / ".0001.77.tmp.mp4"]
@@ -158,7 +162,7 @@ def test_what_killed_writers_left_goes_and_nothing_else(tmp_path: Path) -> None:
         assert all(path.exists() for path in others)
 
 
-def test_the_time_before_a_kill_counts(tmp_path: Path) -> None:
+def test_the_time_before_a_kill_is_counted(tmp_path: Path) -> None:
     with journal(tmp_path) as stopped:
         stopped.resume("d")
         stopped._began -= 1000.0
@@ -170,7 +174,7 @@ def test_the_time_before_a_kill_counts(tmp_path: Path) -> None:
 
 @dataclasses.dataclass
 class Halves:
-    """Halves numbers; fails at one of them."""
+    """Worker that halves numbers and fails at the number `bad`."""
 
     bad: int = -1
     called: list[int] = dataclasses.field(default_factory=list)
@@ -194,21 +198,21 @@ def run(out: Path, factory: Any, console: Console = QUIET, **named: Any) -> list
     return [outcome.result for outcome in found]
 
 
-def test_finished_jobs_are_not_done_again(tmp_path: Path) -> None:
+def test_finished_jobs_are_not_repeated(tmp_path: Path) -> None:
     first, second = Halves(bad=3), Halves()
     with pytest.raises(RunError):
         run(tmp_path, first)
     console = Console(record=True, width=100)
     assert run(tmp_path, second, console) == [Done(0.5), Done(1.0), Done(1.5)]
     assert (first.called, second.called) == ([1, 2, 3], [3])
-    # On a busy machine it says further on how far it is.
+    # On a busy machine, lines about the progress may follow.
     assert console.export_text().splitlines()[0] == "resuming: 2 of 3 jobs are done"
     assert list(tmp_path.iterdir()) == []
 
 
 @dataclasses.dataclass
 class Losing(Halves):
-    """Halves numbers; at some of them its home is lost."""
+    """Worker that halves numbers and loses its home at the numbers in `at`."""
 
     at: tuple[int, ...] = ()
 
@@ -227,7 +231,9 @@ def run_most(out: Path, factory: Any, console: Console = QUIET, count: int = 3) 
         return runs.run_most(work, 1, notes, "Jobs", console)
 
 
-def test_a_job_whose_home_is_lost_is_left_out_with_the_cause_and_done_again(tmp_path: Path) -> None:
+def test_a_job_with_a_lost_home_is_left_out_with_its_cause_and_repeated_later(
+    tmp_path: Path,
+) -> None:
     console = Console(record=True, width=100)
     ended = run_most(tmp_path, Losing(at=(2,)), console)
     assert ended.results == [Done(0.5), Done(1.5)] and ended.of("xyz") == ["x", "z"]
@@ -239,7 +245,7 @@ def test_a_job_whose_home_is_lost_is_left_out_with_the_cause_and_done_again(tmp_
     assert again.called == [2]
 
 
-def test_jobs_that_are_lost_in_a_row_end_the_run_with_the_cause(tmp_path: Path) -> None:
+def test_consecutive_lost_jobs_end_the_run_with_the_cause(tmp_path: Path) -> None:
     apart = Losing(at=(1, 2, 4, 5))
     assert run_most(tmp_path / "apart", apart, count=6).results == [Done(1.5), Done(3.0)]
     row = Losing(at=(2, 3, 4))
@@ -250,7 +256,7 @@ def test_jobs_that_are_lost_in_a_row_end_the_run_with_the_cause(tmp_path: Path) 
         run_most(tmp_path / "all", Losing(at=(1, 2)), count=2)
 
 
-def test_no_worker_is_built_where_all_jobs_are_done(tmp_path: Path) -> None:
+def test_no_worker_is_built_if_all_jobs_are_done(tmp_path: Path) -> None:
     def unbuildable() -> Any:
         raise AssertionError
 
@@ -263,7 +269,7 @@ def test_no_worker_is_built_where_all_jobs_are_done(tmp_path: Path) -> None:
             notes.finish()
 
 
-def test_a_job_whose_file_is_gone_is_done_again_and_no_file_is_left_of_an_unfinished_one(
+def test_a_job_with_a_missing_file_is_repeated_and_a_failed_job_leaves_no_file(
     tmp_path: Path,
 ) -> None:
     def wrote(number: int) -> Path:
@@ -289,7 +295,7 @@ def settings(*overrides: str) -> EvalSettings:
 
 
 @pytest.mark.slow
-def test_the_digest_depends_on_all_that_the_results_depend_on(tmp_path: Path) -> None:
+def test_the_digest_depends_on_everything_that_affects_the_results(tmp_path: Path) -> None:
     first = inputs.digest(settings(), "d")
     assert inputs.digest(settings("out=elsewhere", "processes=3"), "d") == first
     file = tmp_path / "mine.py"
@@ -315,7 +321,9 @@ def test_the_digest_depends_on_all_that_the_results_depend_on(tmp_path: Path) ->
         {"outcome": {"value": 8.0, "note": None}},
     ],
 )
-def test_a_line_that_was_changed_ends_what_counts(tmp_path: Path, change: dict[str, Any]) -> None:
+def test_lines_from_the_first_altered_line_on_are_ignored(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
     file = leave(tmp_path, count=3)
     lines = file.read_text().splitlines()
     lines[2] = json.dumps({**json.loads(lines[2]), **change})
@@ -324,7 +332,7 @@ def test_a_line_that_was_changed_ends_what_counts(tmp_path: Path, change: dict[s
 
 
 @pytest.mark.parametrize("name", [*OUTPUTS, "videos/0000.mp4", "reel/0001.png"])
-def test_a_folder_in_the_place_of_a_file_is_found_before_anything_runs(
+def test_a_folder_in_place_of_an_output_file_is_refused_before_anything_runs(
     tmp_path: Path, name: str
 ) -> None:
     (tmp_path / name).mkdir(parents=True)
@@ -333,7 +341,7 @@ def test_a_folder_in_the_place_of_a_file_is_found_before_anything_runs(
 
 
 @pytest.mark.parametrize("name", ["videos", "reel"])
-def test_a_file_in_the_place_of_the_films_is_found_before_anything_runs(
+def test_a_file_in_place_of_a_video_folder_is_refused_before_anything_runs(
     tmp_path: Path, name: str
 ) -> None:
     (tmp_path / name).touch()
@@ -341,7 +349,7 @@ def test_a_file_in_the_place_of_the_films_is_found_before_anything_runs(
         runs.output_folder(str(tmp_path))
 
 
-def test_a_device_is_no_journal(tmp_path: Path) -> None:
+def test_a_device_in_place_of_the_journal_is_refused(tmp_path: Path) -> None:
     (tmp_path / ".running").mkdir()
     (tmp_path / ".running" / "journal.jsonl").symlink_to("/dev/zero")
     with pytest.raises(UserError, match="not a regular file"), journal(tmp_path) as notes:

@@ -27,7 +27,7 @@ def postures(count: int) -> np.ndarray:
     return rng.uniform(np.maximum(LOWER, -3), np.minimum(UPPER, 3), (count, 7))
 
 
-def test_forward_kinematics_equals_the_engines():
+def test_forward_kinematics_equals_that_of_the_engine():
     home = load_home_model(capacity=12)
     data = mujoco.MjData(home.model)
     for q in postures(20):
@@ -44,7 +44,7 @@ def test_rest_posture_is_inside_the_rest_tolerance():
     assert turn[2, 0] < -0.97  # the cup points down
 
 
-def test_inverse_kinematics_puts_a_point_of_the_cups_frame_where_asked():
+def test_inverse_kinematics_moves_a_point_in_the_cups_frame_to_its_target():
     offset = np.array([0.07, 0.01, -0.02])
     up = np.array([-1.0, 0.0, 0.0])
     vertical = np.array([0.0, 0.0, 1.0])
@@ -77,7 +77,7 @@ def test_best_posture_is_the_nearest_of_the_free_ones():
             assert cost <= np.abs(other - REST).max() + 1e-9
 
 
-def test_points_that_are_called_too_far_have_no_solution():
+def test_points_rejected_as_too_far_have_no_solution():
     rng = np.random.default_rng(1)
     far = 0
     for _ in range(60):
@@ -115,7 +115,7 @@ def test_spheres_of_the_planner_cover_the_arms_capsules():
 
 
 @pytest.mark.parametrize("kind", [0, 1])
-def test_distance_to_a_body_is_that_of_a_dense_sampling_of_its_surface(kind):
+def test_distance_to_a_body_equals_that_to_dense_samples_of_its_surface(kind):
     rng = np.random.default_rng(kind)
     half = np.array([0.1, 0.1, 0.2])
     turn = np.linalg.qr(rng.normal(size=(3, 3)))[0]
@@ -162,7 +162,7 @@ def test_open_surfaces_are_reachable_and_the_far_corner_is_not():
     assert reachable(LAYOUT, np.array([3.46, -4.2, 0.55]))  # the chair
     assert reachable(LAYOUT, np.array([-2.05, -1.0, 0.96]))  # the counter's front
     assert not reachable(LAYOUT, np.array([4.2, -7.8, 0.85]))  # table_01 in its corner
-    assert not reachable(LAYOUT, np.array([1.5, -1.0, 2.2]))  # over everybody's head
+    assert not reachable(LAYOUT, np.array([1.5, -1.0, 2.2]))  # too high for the arm
 
 
 def test_stances_face_the_point_from_the_free_floor():

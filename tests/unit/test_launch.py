@@ -1,4 +1,4 @@
-"""The launcher of the ranks of one machine."""
+"""Launcher of the ranks of one machine."""
 
 import os
 import signal
@@ -26,11 +26,11 @@ def launched(script: Path, text: str, *options: str) -> subprocess.Popen[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "code", "said"),
+    ("name", "code", "message"),
     [("SIGTERM", 143, "tpsrl: terminated\n"), ("SIGINT", 130, "tpsrl: interrupted\n")],
 )
-def test_who_is_told_to_end_says_so_in_a_line(
-    tmp_path: Path, name: str, code: int, said: str
+def test_a_signalled_launcher_ends_with_one_line_and_the_code_of_the_signal(
+    tmp_path: Path, name: str, code: int, message: str
 ) -> None:
     text = (
         "import signal, sys, time\n"
@@ -43,10 +43,10 @@ def test_who_is_told_to_end_says_so_in_a_line(
     assert process.stdout.readline() == "here\n"
     process.send_signal(signal.Signals[name])
     _, err = process.communicate(timeout=60)
-    assert (process.returncode, err) == (code, said)
+    assert (process.returncode, err) == (code, message)
 
 
-def test_who_is_told_to_end_while_it_starts_a_rank_ends_that_too(
+def test_a_launcher_signalled_while_it_starts_a_rank_ends_the_rank(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start = subprocess_handler.SubprocessHandler.__init__
@@ -57,12 +57,12 @@ def test_who_is_told_to_end_while_it_starts_a_rank_ends_that_too(
 
     monkeypatch.setattr(subprocess_handler.SubprocessHandler, "__init__", tell)
     process = launched(tmp_path / "rank.py", "import time\ntime.sleep(120)\n")
-    _, err = process.communicate(timeout=60)  # until the rank has closed them
+    _, err = process.communicate(timeout=60)  # returns once the rank has closed the pipes
     assert (process.returncode, err) == (143, "tpsrl: terminated\n")
 
 
 @pytest.mark.slow
-def test_the_code_is_that_of_the_rank_that_failed(tmp_path: Path) -> None:
+def test_the_exit_code_is_that_of_the_failed_rank(tmp_path: Path) -> None:
     text = "import sys\nprint('tpsrl: error: seed: too odd', file=sys.stderr)\nsys.exit(2)\n"
     process = launched(tmp_path / "rank.py", text)
     _, err = process.communicate(timeout=60)
@@ -71,7 +71,7 @@ def test_the_code_is_that_of_the_rank_that_failed(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_who_refuses_is_not_started_anew(tmp_path: Path) -> None:
+def test_a_rank_that_ends_with_a_user_error_is_not_restarted(tmp_path: Path) -> None:
     text = (
         "import sys\nprint('tpsrl: error: seed: too odd', file=sys.stderr)\n"
         "open('count', 'a').write('1')\nsys.exit(2)\n"
@@ -83,7 +83,7 @@ def test_who_refuses_is_not_started_anew(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_rank_that_is_killed_too_often_is_named(tmp_path: Path) -> None:
+def test_a_rank_that_is_killed_too_often_is_reported(tmp_path: Path) -> None:
     text = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n"
     process = launched(tmp_path / "rank.py", text, "--max-restarts=1")
     out, err = process.communicate(timeout=60)

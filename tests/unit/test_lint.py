@@ -36,19 +36,19 @@ def without_action(text: str, name: str) -> str:
     return text[:start] + (text[end:] if end >= 0 else ")")
 
 
-# Enough for a plan for Set Table; the parser takes its time for each action.
+# The actions that a plan for Set Table needs. Each further action costs time in the parser.
 SHORT_DOMAIN = functools.reduce(
     without_action,
     re.findall(r"\(:action (close_\w+|\w+_by_name)\n", DOMAIN.read_text()),
     DOMAIN.read_text(),
 )
 
-# Predicates that draw the line where habitat-lab's skills do.
+# Thresholds of predicates that equal those of habitat-lab's skills.
 SAME = PredicateThresholds(1.5, 0.15, 0.4, 0.05, 1.1708, 0.05)
 
 
 def own(episode: Episode, **options: bool) -> Definition:
-    """Our definition of a scenario, with one limit for each skill and its predicate."""
+    """Returns our definition of an episode, with equal limits for a skill and its predicate."""
     problem = problem_from_episode(episode, options=PlanOptions(**options))
     return definition_of(plan(problem), DOMAIN, SAME, tables.thresholds())
 
@@ -59,7 +59,7 @@ def mended(close_after: bool = False) -> Definition:
 
 
 def found(definition: Definition) -> list[tuple[str, str]]:
-    """The findings' codes, and where they are."""
+    """Returns the code and the place of each finding."""
     return [(finding.code, finding.where) for finding in lint(definition)]
 
 
@@ -69,7 +69,7 @@ def without_steps(definition: Definition, *numbers: int) -> Definition:
 
 
 def with_stages(definition: Definition, **stages: tuple[Atom, ...] | None) -> Definition:
-    """Stages replaced, or left out where None."""
+    """Returns the definition with stages replaced, or removed where None."""
     changed = {**definition.stages, **stages}
     kept = {name: atoms for name, atoms in changed.items() if atoms is not None}
     return dataclasses.replace(definition, stages=kept)
@@ -81,20 +81,20 @@ def with_domain(path: Path, old: str, new: str) -> Definition:
     return dataclasses.replace(mended(), domain=path)
 
 
-# Definitions that are as they should be.
+# Correct definitions.
 
 
 @pytest.mark.parametrize("episode", [tidy_house(), prepare_groceries(), set_table()])
-def test_our_own_definitions_are_clean_where_skills_and_predicates_agree(episode):
+def test_our_definitions_have_no_findings_if_skills_and_predicates_agree(episode):
     assert found(own(episode)) == []
     assert describe(mended(), []) == "lint of test/0 with domain.pddl: no findings"
 
 
-def test_closing_what_was_opened_is_clean_too():
+def test_a_plan_that_closes_receptacles_has_no_findings():
     assert found(mended(close_after=True)) == []
 
 
-def test_goal_in_the_open_fridge_is_clean():
+def test_a_goal_in_the_open_fridge_is_not_a_closed_receptacle():
     episode = prepare_groceries()
     assert episode.targets[2].receptacle == "fridge"
     assert own(episode).contents["goal_2"] == "fridge"
@@ -153,26 +153,26 @@ NAV, PLACE = ("tolerance", "navigate against robot_at"), ("tolerance", "place ag
         ),
     ],
 )
-def test_habitats_definitions_have_their_known_oddities_and_no_others(scenario, expected):
+def test_habitat_labs_definitions_have_exactly_their_known_findings(scenario, expected):
     domain = f"domain {HABITAT_DOMAIN.name}, "
     about_domain = [(code, domain + where) for code, where in HABITAT_DOMAIN_FINDINGS]
     assert found(habitat_definition(scenario)) == about_domain + expected
 
 
-def test_the_fridge_is_what_habitats_pick_does_not_look_at():
+def test_habitat_labs_pick_has_an_error_because_it_ignores_the_closed_fridge():
     findings = [f for f in lint(habitat_definition("set_table")) if f.code == "closed-not-checked"]
     pick = next(f for f in findings if f.where.endswith(", pick"))
     assert "closed_fridge" in pick.problem and "closed_fridge" in pick.change
     assert pick.level == "error"
 
 
-def test_placing_is_a_tolerance_finding_with_both_limits():
+def test_the_tolerance_finding_of_place_states_both_limits():
     finding = next(f for f in lint(habitat_definition("tidy_house")) if f.where == PLACE[1])
     assert "within 0.15 m, the predicate holds within 0.3 m" in finding.problem
     assert finding.level == "warning"
 
 
-def test_habitats_plans_and_stages_have_the_known_lengths():
+def test_habitat_labs_plans_and_stages_have_the_known_lengths():
     sizes = {
         scenario: (len(definition.steps), len(definition.stages))
         for scenario in ("tidy_house", "prepare_groceries", "set_table")
@@ -181,7 +181,7 @@ def test_habitats_plans_and_stages_have_the_known_lengths():
     assert sizes == {"tidy_house": (20, 9), "prepare_groceries": (12, 6), "set_table": (11, 4)}
 
 
-def test_habitats_marker_5_agrees_with_the_right_top_drawer():
+def test_habitat_labs_marker_5_agrees_with_the_right_top_drawer():
     definition = habitat_definition("set_table")
     assert definition.contents["bowl_target_0"] == "drawer_right_top"
     assert definition.handles["cab_push_point_5"].link == "drawer3"
@@ -207,7 +207,7 @@ def test_a_handle_of_another_drawer_is_an_error_that_names_the_right_one(wrong):
     assert findings[0].level == "error" and "use cab_push_point_5 " in findings[0].change
 
 
-def test_a_plan_with_the_wrong_drawer_is_found_at_its_steps_and_at_the_pick():
+def test_a_plan_with_a_wrong_drawer_has_findings_at_its_steps_and_at_the_pick():
     definition = habitat_definition("set_table")
     wrong = renamed(definition, "cab_push_point_5", "cab_push_point_6")
     wrong = dataclasses.replace(
@@ -218,8 +218,9 @@ def test_a_plan_with_the_wrong_drawer_is_found_at_its_steps_and_at_the_pick():
     assert ("closed-receptacle", "step 3, pick(bowl_target_0, robot_0)") in found(wrong)
 
 
-# The plan, one change at a time. Steps of the mended Set Table: 1 to the drawer, 2 open, 3 to the
-# bowl, 4 pick, 5 to the table, 6 place, 7 to the fridge, 8 open, 9 to the apple, 10 pick, 11, 12.
+# Plans with one change each. Steps of `mended()`: 1 navigate to the drawer, 2 open, 3 navigate to
+# the bowl, 4 pick, 5 navigate to the table, 6 place, 7 navigate to the fridge, 8 open, 9 navigate
+# to the apple, 10 pick, 11 navigate to the goal, 12 place.
 
 
 def test_a_pick_right_after_opening_lacks_its_navigation():
@@ -252,18 +253,18 @@ def test_navigation_before_opening_does_not_count():
         ),
     ],
 )
-def test_a_step_left_out_is_found_where_it_is_missed(left_out, expected):
+def test_a_missing_step_is_found_at_the_step_that_needs_it(left_out, expected):
     assert found(without_steps(mended(), left_out)) == expected
 
 
-def test_a_missing_step_is_named_in_what_to_change():
+def test_the_suggested_change_names_the_missing_step():
     finding = lint(without_steps(mended(), 5))[0]
     assert finding.problem == "robot_at(goal_0, robot_0) is required and does not hold"
     assert "nav(goal_0, robot_0)" in finding.change
 
 
 def works(definition: Definition) -> bool:
-    """Whether pddlpy itself can carry the plan out to the goal."""
+    """Returns whether the plan is executable in pddlpy and reaches the goal."""
     text = problem_text(
         "p", definition.entities.items(), definition.init, definition.goal, "home_assistant"
     )
@@ -277,7 +278,7 @@ def works(definition: Definition) -> bool:
 
 
 @pytest.mark.parametrize("left_out", range(1, 17))
-def test_the_plan_has_an_error_or_no_navigation_exactly_where_it_cannot_be_carried_out(left_out):
+def test_a_plan_has_an_error_or_no_navigation_exactly_if_it_cannot_be_executed(left_out):
     definition = without_steps(mended(close_after=True), left_out)
     broken = {
         "precondition",
@@ -288,7 +289,7 @@ def test_the_plan_has_an_error_or_no_navigation_exactly_where_it_cannot_be_carri
     assert bool(broken & dict(found(definition)).keys()) == (not works(definition))
 
 
-# Stage goals, one change at a time.
+# Stage goals with one change each.
 
 
 def test_a_last_stage_that_lacks_a_goal_is_an_error():
@@ -313,14 +314,14 @@ def test_stages_in_the_wrong_order_are_an_error():
     assert findings[0].change == "list it before stage_1"
 
 
-def test_a_stage_that_says_nothing_more_is_a_duplicate():
+def test_a_stage_equal_to_another_is_a_duplicate():
     again = {**mended().stages, "again": mended().stages["stage_2"]}
     assert found(dataclasses.replace(mended(), stages=again)) == [
         ("duplicate-stage", "stage again")
     ]
 
 
-def test_a_stage_without_the_hand_may_pass_with_the_object_in_it():
+def test_a_stage_that_places_an_object_without_not_holding_is_found():
     atoms = mended().stages["stage_1"]
     bare = with_stages(mended(), stage_1=tuple(a for a in atoms if a[0] != "not_holding"))
     findings = lint(bare)
@@ -328,13 +329,13 @@ def test_a_stage_without_the_hand_may_pass_with_the_object_in_it():
     assert findings[0].change == "add not_holding(robot_0)"
 
 
-def test_an_object_that_no_stage_has_in_the_hand_is_missing():
+def test_a_picked_object_that_no_stage_holds_is_a_missing_stage():
     assert found(with_stages(mended(), stage_1_5=None)) == [
         ("missing-stage", f"step 10, pick({APPLE}, robot_0)")
     ]
 
 
-def test_only_the_benchmarks_names_of_stages_are_judged():
+def test_only_stage_names_of_the_benchmarks_form_are_checked():
     stages = mended().stages
     wrong = {("stage_7" if n == "stage_1_5" else n): atoms for n, atoms in stages.items()}
     free = {("fetched" if n == "stage_1_5" else n): atoms for n, atoms in stages.items()}
@@ -343,7 +344,7 @@ def test_only_the_benchmarks_names_of_stages_are_judged():
     assert found(dataclasses.replace(mended(), stages=free)) == []
 
 
-# The domain, one change at a time.
+# Domains with one change each.
 
 
 @pytest.mark.parametrize(
@@ -383,7 +384,7 @@ def test_only_the_benchmarks_names_of_stages_are_judged():
         ),
     ],
 )
-def test_a_rule_taken_out_of_the_domain_is_found(old, new, code, action, tmp_path):
+def test_a_rule_removed_from_the_domain_is_found(old, new, code, action, tmp_path):
     definition = with_domain(tmp_path / "d.pddl", old, new)
     assert found(definition) == [(code, f"domain d.pddl, {action}")]
 
@@ -392,7 +393,7 @@ def test_a_rule_taken_out_of_the_domain_is_found(old, new, code, action, tmp_pat
 
 
 def changed(skill: str, change: dict[str, float], table=None):
-    """All skills' thresholds with some of one skill's changed."""
+    """Returns the thresholds of all skills, with `change` applied to those of `skill`."""
     table = tables.thresholds() if table is None else table
     return dataclasses.replace(table, **{skill: dataclasses.replace(table.of(skill), **change)})
 
@@ -416,7 +417,7 @@ def test_a_skill_stricter_than_its_predicate_warns_and_a_laxer_one_is_an_error(
     assert [(f.where, f.level) for f in findings] == [(where, level)]
 
 
-def test_only_predicates_of_the_plan_are_compared():
+def test_only_predicates_in_the_plan_are_compared():
     skills = changed(
         "close_fridge", {"tolerance": 0.01}, changed("close_drawer", {"tolerance": 0.01})
     )
@@ -452,7 +453,7 @@ def test_only_predicates_of_the_plan_are_compared():
         ),
     ],
 )
-def test_unknown_names_are_user_errors_that_say_where(changes, message):
+def test_unknown_names_are_user_errors_with_their_location(changes, message):
     with pytest.raises(UserError, match=re.escape(message)) as error:
         lint(dataclasses.replace(mended(), **changes))
     assert "\n" not in str(error.value)
@@ -485,33 +486,33 @@ def test_malformed_definition_files_are_user_errors(text, message, tmp_path):
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However slow the machine, nothing says that it takes long."""
+    """Suppresses messages about slow work, so that output does not depend on the machine."""
     monkeypatch.setattr(progress, "if_long", lambda text: contextlib.nullcontext())
 
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory) -> str:
-    """A file with one Set Table episode."""
+    """Override that selects a file with one Set Table episode."""
     path = tmp_path_factory.mktemp("lint") / "set_table.jsonl.gz"
     save_episodes(path, [dataclasses.replace(set_table(), scenario="set_table")])
     return f"episodes={path}"
 
 
-def test_command_prints_the_findings_and_passes_with_warnings_alone(dataset, capsys):
+def test_the_command_prints_the_findings_and_passes_with_warnings_alone(dataset, capsys):
     assert cli.main(["plan", "set_table", dataset, "lint=true"]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith("lint of test/0 with domain.pddl: 4 warnings\n")
     assert printed.count("change: ") == 4
 
 
-def test_command_fails_on_errors_in_habitats_definition(capsys):
+def test_the_command_fails_on_errors_in_habitat_labs_definition(capsys):
     assert cli.main(["plan", "tidy_house", "lint=true", "domain=habitat"]) == 1
     printed = capsys.readouterr().out
     assert printed.startswith("lint of tidy_house with domain_habitat.pddl: 4 errors, 6 warnings\n")
     assert "missing-stage: step 18, pick(any_targets_4, robot_0)" in printed
 
 
-def test_command_plans_and_judges_by_the_protocol(dataset, capsys):
+def test_the_command_plans_and_lints_by_the_protocol(dataset, capsys):
     plain = ["plan", "set_table", dataset]
     assert cli.main([*plain, "lint=true", "protocol.predicates.object_at_m=0.15"]) == 0
     assert "place against" not in capsys.readouterr().out
@@ -524,7 +525,7 @@ def test_command_plans_and_judges_by_the_protocol(dataset, capsys):
 
 
 @pytest.mark.slow
-def test_command_takes_a_domain_file_and_another_goal(dataset, capsys, tmp_path, patient):
+def test_the_command_accepts_a_domain_file_and_another_goal(dataset, capsys, tmp_path, patient):
     path = tmp_path / "mine.pddl"
     path.write_text(DOMAIN.read_text())
     goal = f"goal=holding({BOWL}, robot_0)"
@@ -536,7 +537,7 @@ def test_command_takes_a_domain_file_and_another_goal(dataset, capsys, tmp_path,
 
 
 @pytest.mark.slow
-def test_command_finds_what_a_domain_file_lacks(dataset, capsys, tmp_path):
+def test_the_command_finds_a_condition_missing_from_a_domain_file(dataset, capsys, tmp_path):
     path = tmp_path / "mine.pddl"
     path.write_text(
         re.sub(r"\(not_holding \?robot\)\n      \(forall", "(forall", DOMAIN.read_text())
@@ -554,7 +555,7 @@ NAV = """:precondition (and)
 
 
 def with_nav(condition: str = "(and)", effect: str = "(robot_at ?obj ?robot)") -> str:
-    """Our domain with another condition and effect of its first action."""
+    """Returns our domain with another condition and effect of `nav`."""
     assert NAV in SHORT_DOMAIN
     text = SHORT_DOMAIN.replace(NAV, f":precondition {condition}\n    :effect {effect})")
     return text.replace(":strips", ":adl :strips")
@@ -636,7 +637,7 @@ def with_nav(condition: str = "(and)", effect: str = "(robot_at ?obj ?robot)") -
         ),
     ],
 )
-def test_what_is_wrong_with_a_domain_is_said_in_one_line(domain, message, tmp_path):
+def test_an_invalid_domain_is_refused_in_one_line(domain, message, tmp_path):
     path = tmp_path / "mine.pddl"
     path.write_text(domain)
     with pytest.raises(UserError) as error:
@@ -660,7 +661,7 @@ def test_what_is_wrong_with_a_domain_is_said_in_one_line(domain, message, tmp_pa
         ("episode=1", "episode: must be between 0 and 0, since "),
     ],
 )
-def test_command_says_in_one_line_what_is_wrong_with_domain_or_goal(
+def test_the_command_refuses_an_invalid_domain_or_goal_in_one_line(
     argument, message, dataset, capsys
 ):
     assert cli.main(["plan", "set_table", dataset, argument]) == 2
@@ -678,14 +679,14 @@ def test_command_says_in_one_line_what_is_wrong_with_domain_or_goal(
         (" and ".join(["not_holding(robot_0)"] * 101), "goal: has 101 atoms, must have 100 at"),
     ],
 )
-def test_what_is_wrong_with_a_goal_is_said_in_one_line(goal, message):
+def test_an_invalid_goal_is_refused_in_one_line(goal, message):
     with pytest.raises(UserError, match=re.escape(message)) as error:
         with_goal(problem_from_episode(set_table()), goal)
     assert "\n" not in str(error.value)
 
 
 @pytest.mark.slow
-def test_a_domain_may_ask_whether_two_are_the_same(tmp_path):
+def test_a_domain_may_compare_entities_for_equality(tmp_path):
     path, problem = tmp_path / "mine.pddl", problem_from_episode(make_episode(1, 1))
     plans = []
     for condition in ("(= ?obj ?obj)", "(not (= ?obj ?robot))", "(and)"):
@@ -697,7 +698,7 @@ def test_a_domain_may_ask_whether_two_are_the_same(tmp_path):
         plan(problem, path)
 
 
-def test_habitats_own_definition_takes_no_other_goal(capsys):
+def test_habitat_labs_definition_accepts_no_other_goal(capsys):
     goal = "goal=not_holding(robot_0)"
     assert cli.main(["plan", "tidy_house", "lint=true", "domain=habitat", goal]) == 2
     assert "goal: lint=true domain=habitat" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Where numbers go besides metrics.jsonl."""
+"""Loggers: destinations of the metrics besides metrics.jsonl."""
 
 import errno
 import sys
@@ -16,22 +16,22 @@ from tpsrl.rl.run.metrics import MetricsLog, read
 
 
 class FakeService(types.ModuleType):
-    """wandb and trackio in one: notes what it is told."""
+    """Substitute for the modules wandb and trackio that records its calls."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
-        self.told: list[Any] = []
+        self.calls: list[Any] = []
         self.id = "abc123"
 
     def init(self, **options: Any) -> "FakeService":
-        self.told.append(("init", options))
+        self.calls.append(("init", options))
         return self
 
     def log(self, numbers: dict[str, float], step: int) -> None:
-        self.told.append(("log", step, numbers))
+        self.calls.append(("log", step, numbers))
 
     def finish(self) -> None:
-        self.told.append("finish")
+        self.calls.append("finish")
 
 
 @pytest.fixture(params=["wandb", "trackio"])
@@ -42,18 +42,18 @@ def service(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def written(out: Path, logger: str, updates: int = 0) -> None:
-    """A record behind so many others."""
+    """Writes a record of metrics, with the number of `updates` before it."""
     log = MetricsLog(out, updates, 10 * updates, logger, {"ppo.clip": 0.2})
     row = {"update": updates + 1, "steps": 10 * updates + 10, "success": None, "ended": {"x": 2}}
     log.write({**row, "learner": {"kl": 0.5}})
     log.close()
 
 
-def test_a_service_is_told_the_numbers_of_every_record(
+def test_a_service_receives_the_numbers_of_every_record(
     tmp_path: Path, service: FakeService
 ) -> None:
     written(tmp_path / "one", service.__name__)
-    (begun, options), logged, ended = service.told
+    (begun, options), logged, ended = service.calls
     assert begun == "init" and ended == "finish"
     assert options["project"] == "tpsrl" and options["name"] == "one"
     assert options["config"] == {"ppo.clip": 0.2}
@@ -62,12 +62,12 @@ def test_a_service_is_told_the_numbers_of_every_record(
     assert len(list(read(tmp_path / "one"))) == 1
 
 
-def test_a_training_that_is_resumed_goes_on_in_its_run(
+def test_a_resumed_training_continues_its_run_of_the_service(
     tmp_path: Path, service: FakeService
 ) -> None:
     written(tmp_path, service.__name__)
     written(tmp_path, service.__name__, updates=1)
-    first, second = (entry[1] for entry in service.told if entry[0] == "init")
+    first, second = (entry[1] for entry in service.calls if entry[0] == "init")
     assert second["name"] == first["name"] and second["resume"] == "allow"
     if service.__name__ == "wandb":
         assert (first["id"], second["id"]) == (None, "abc123")
@@ -75,16 +75,16 @@ def test_a_training_that_is_resumed_goes_on_in_its_run(
         assert first["resume"] == "never"
 
 
-def test_a_new_training_in_the_same_folder_is_a_run_of_its_own(
+def test_a_new_training_in_the_same_folder_is_a_new_run_of_the_service(
     tmp_path: Path, service: FakeService
 ) -> None:
     for _ in range(2):
         written(tmp_path, service.__name__)
-    options = [entry[1] for entry in service.told if entry[0] == "init"]
+    options = [entry[1] for entry in service.calls if entry[0] == "init"]
     assert options[0] == options[1] and options[0].get("id") is None
 
 
-def test_a_full_disk_is_an_error_of_the_next_number_and_no_traceback_of_a_thread(
+def test_a_full_disk_is_a_user_error_at_a_later_write_without_a_traceback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def full(*_: Any) -> None:
@@ -104,16 +104,16 @@ def test_a_full_disk_is_an_error_of_the_next_number_and_no_traceback_of_a_thread
     assert capsys.readouterr().err == ""
 
 
-def test_several_loggers_are_named_by_commas_and_none_are_none(
+def test_loggers_are_separated_by_commas_and_none_selects_no_logger(
     tmp_path: Path, service: FakeService
 ) -> None:
     written(tmp_path / "both", f"tensorboard, {service.__name__}")
-    assert len(service.told) == 3 and list((tmp_path / "both" / "tensorboard").iterdir())
+    assert len(service.calls) == 3 and list((tmp_path / "both" / "tensorboard").iterdir())
     written(tmp_path / "none", "none")
     assert [path.name for path in (tmp_path / "none").iterdir()] == ["metrics.jsonl"]
 
 
-def test_a_service_that_cannot_begin_is_a_user_error_and_closes_the_others(
+def test_a_service_that_cannot_start_is_a_user_error_and_closes_other_loggers(
     tmp_path: Path, service: FakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     closed: list[loggers.Logger] = []
@@ -139,7 +139,7 @@ def test_a_service_that_cannot_begin_is_a_user_error_and_closes_the_others(
         ("trackio", "logger: trackio is not installed; install the extra 'trackio'"),
     ],
 )
-def test_a_logger_that_is_not_there_is_refused_before_any_work(
+def test_an_unavailable_logger_is_refused_before_any_work(
     text: str,
     message: str,
     tmp_path: Path,
@@ -149,6 +149,6 @@ def test_a_logger_that_is_not_there_is_refused_before_any_work(
     monkeypatch.setitem(sys.modules, "trackio", None)  # as if it were not installed
     out = tmp_path / "out"
     assert cli.main(["train", "pick", f"logger={text}", f"out={out}"]) == 2
-    said = capsys.readouterr().err
-    assert message in said and said.count("\n") == 1
+    err = capsys.readouterr().err
+    assert message in err and err.count("\n") == 1
     assert not out.exists()

@@ -9,7 +9,7 @@ import pytest
 from tpsrl.rl.envs.messages import MessagePipe, Outbox
 
 
-def test_messages_of_any_size_come_in_their_order() -> None:
+def test_messages_of_any_size_arrive_in_order() -> None:
     ours, theirs = MessagePipe.pair()
     sizes = [0, 1, 10, 3_000_000, 5, 700_000, 7]
     outbox = Outbox(theirs)
@@ -19,7 +19,7 @@ def test_messages_of_any_size_come_in_their_order() -> None:
     assert not ours.poll()
 
 
-def test_an_outbox_waits_for_nobody_however_much_is_unread() -> None:
+def test_an_outbox_does_not_block_on_unread_messages() -> None:
     ours, theirs = MessagePipe.pair()
     done = threading.Event()
 
@@ -35,7 +35,7 @@ def test_an_outbox_waits_for_nobody_however_much_is_unread() -> None:
     assert [ours.recv() for _ in range(5_000)] == list(range(5_000))
 
 
-def test_a_message_is_there_only_when_it_has_come_to_its_end() -> None:
+def test_a_message_is_available_only_once_it_is_complete() -> None:
     ours, theirs = MessagePipe.pair()
     assert not ours.poll()
     large = np.arange(1_000_000)
@@ -45,13 +45,13 @@ def test_a_message_is_there_only_when_it_has_come_to_its_end() -> None:
     np.testing.assert_array_equal(ours.recv(), large)
 
 
-def test_who_does_not_read_is_waited_for_only_so_long() -> None:
+def test_sending_to_a_peer_that_does_not_read_times_out() -> None:
     ours, _theirs = MessagePipe.pair()
     with pytest.raises(TimeoutError):
         ours.send(b"x" * 5_000_000, 0.1)
 
 
-def test_the_end_of_the_other_end_is_noticed() -> None:
+def test_a_closed_peer_raises_errors_on_poll_receive_and_send() -> None:
     ours, theirs = MessagePipe.pair()
     theirs.close()
     with pytest.raises(EOFError):
@@ -66,7 +66,7 @@ def test_the_end_of_the_other_end_is_noticed() -> None:
     outbox.flush()
 
 
-def test_what_was_sent_by_a_process_that_was_killed_can_be_read() -> None:
+def test_messages_of_a_killed_process_can_still_be_received() -> None:
     ours, theirs = MessagePipe.pair()
     child = os.fork()
     if not child:

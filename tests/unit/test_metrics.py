@@ -14,21 +14,21 @@ def written(out: Path, updates: int) -> None:
     log.close()
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_records_are_read_back_as_written(tmp_path: Path) -> None:
     written(tmp_path, 3)
     rows = list(metrics.read(tmp_path))
     assert [row["steps"] for row in rows] == [10, 20, 30]
     assert rows[0]["learner"] == {"kl": 0.5}
 
 
-def test_a_line_that_was_not_written_to_its_end_is_left_out(tmp_path: Path) -> None:
+def test_an_incomplete_last_line_is_skipped(tmp_path: Path) -> None:
     written(tmp_path, 2)
     with (tmp_path / metrics.METRICS).open("a") as file:
         file.write('{"update": 3, "st')
     assert [row["update"] for row in metrics.read(tmp_path)] == [1, 2]
 
 
-def test_records_behind_the_one_that_is_gone_on_from_are_dropped(tmp_path: Path) -> None:
+def test_records_after_the_resumed_update_are_dropped(tmp_path: Path) -> None:
     written(tmp_path, 5)
     MetricsLog(tmp_path, updates=3, steps=30).close()
     assert [row["update"] for row in metrics.read(tmp_path)] == [1, 2, 3]
@@ -51,7 +51,7 @@ def test_a_folder_without_metrics_is_a_user_error(tmp_path: Path) -> None:
         ('{"update": 1, "st', " is not JSON"),
     ],
 )
-def test_a_line_that_is_no_record_is_named_and_nothing_is_lost(
+def test_an_invalid_line_is_reported_and_the_file_stays_unchanged(
     tmp_path: Path, line: str, wrong: str
 ) -> None:
     written(tmp_path, 2)

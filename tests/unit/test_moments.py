@@ -20,7 +20,7 @@ NORMAL = dataclasses.replace(SMALL, normalise_observations=True)
 
 
 def fed(policy: ActorCritic, seed: int = 0) -> ActorCritic:
-    """The same after it has seen something."""
+    """Updates the moments of a policy with random data and returns the policy."""
     for number, moments in enumerate(policy.moments.values()):
         generator = torch.Generator().manual_seed(seed + number)
         size = len(moments.mean)
@@ -29,7 +29,7 @@ def fed(policy: ActorCritic, seed: int = 0) -> ActorCritic:
     return policy
 
 
-def test_moments_of_parts_are_those_of_the_whole() -> None:
+def test_moments_of_parts_combine_to_those_of_the_whole() -> None:
     data = np.random.default_rng(0).normal(1e3, 2.0, (300, 4)) * [1, 10, 0.1, 1]
     moments = RunningMoments(4)
     for part in np.split(data, [1, 40, 41, 200]):
@@ -40,17 +40,17 @@ def test_moments_of_parts_are_those_of_the_whole() -> None:
     assert float(moments.count) == 300
 
 
-def test_vectors_are_whitened_and_limited() -> None:
+def test_vectors_are_normalised_and_clipped() -> None:
     moments = RunningMoments(3)
     seen = torch.tensor([[0.5, -9.0, 7.0]])
-    assert moments(seen).tolist() == [[0.5, -5.0, 5.0]]  # before it has seen anything
+    assert moments(seen).tolist() == [[0.5, -5.0, 5.0]]  # no update yet
     variance = torch.tensor([4.0, 1.0, 1e-9], dtype=torch.float64)
     moments.add(10.0, torch.tensor([1.0, -9.0, 7.0], dtype=torch.float64), variance)
     found = moments(torch.tensor([[2.0, -8.5, 7.01], [99.0, -99.0, 7.0]]))
     torch.testing.assert_close(found, torch.tensor([[0.5, 0.5, 0.1], [5.0, -5.0, 0.0]]))
 
 
-def test_a_policy_sees_what_it_would_see_of_observations_whitened_beforehand() -> None:
+def test_normalising_inside_a_policy_equals_normalising_its_observations() -> None:
     made, plain = fed(policy(NORMAL)), policy(SMALL)
     data, memory = rows(6), torch.zeros(6, made.memory_size)
     start = torch.zeros(6, dtype=torch.bool)
@@ -60,7 +60,7 @@ def test_a_policy_sees_what_it_would_see_of_observations_whitened_beforehand() -
     assert torch.equal(found.mean, expected.mean) and torch.equal(found.value, expected.value)
 
 
-def test_checkpoints_have_the_moments_and_a_fine_tuning_goes_on_with_them(tmp_path: Path) -> None:
+def test_checkpoints_contain_the_moments_and_fine_tuning_continues_them(tmp_path: Path) -> None:
     spec = EnvSpec({"state": (5,), CRITIC: (3,)}, (True, True))
     made = fed(ActorCritic(spec, dataclasses.replace(NORMAL, critic=True)))
     checkpoints.save(tmp_path / "p.safetensors", *checkpoints.policy_part(made))
@@ -76,7 +76,7 @@ def test_checkpoints_have_the_moments_and_a_fine_tuning_goes_on_with_them(tmp_pa
         warm_start.widened(loaded, {"state": np.arange(5)}, {"state": 6})
 
 
-def test_a_critic_that_is_added_later_begins_without_moments(tmp_path: Path) -> None:
+def test_a_critic_added_in_fine_tuning_starts_without_moments(tmp_path: Path) -> None:
     spec = EnvSpec({"state": (5,), CRITIC: (3,)}, (True, True))
     made = fed(ActorCritic(EnvSpec({"state": (5,)}, (True, True)), NORMAL))
     checkpoints.save(tmp_path / "p.safetensors", *checkpoints.policy_part(made))
@@ -95,12 +95,12 @@ def test_a_critic_that_is_added_later_begins_without_moments(tmp_path: Path) -> 
         ({"narrowing": True, "state_layers": 4, "state_width": 7}, "must be at least 8"),
     ],
 )
-def test_settings_of_the_state_that_do_not_fit_are_refused(changes: dict, message: str) -> None:
+def test_incompatible_settings_of_the_state_input_are_refused(changes: dict, message: str) -> None:
     with pytest.raises(UserError, match=message):
         PolicySettings(**changes).check("x.")
 
 
-def test_selus_keep_mean_and_variance_through_layers_that_narrow() -> None:
+def test_selu_preserves_mean_and_variance_through_narrowing_layers() -> None:
     torch.manual_seed(0)
     changes = {"state_width": 256, "state_layers": 3, "narrowing": True, "activation": "selu"}
     settings = dataclasses.replace(SMALL, **changes, lstm_layers=0, previous_action=False)
@@ -110,7 +110,7 @@ def test_selus_keep_mean_and_variance_through_layers_that_narrow() -> None:
     assert abs(float(out.mean())) < 0.1 and 0.8 < float(out.var(0).mean()) < 1.2
 
 
-def test_the_presets_of_the_papers_hold_their_numbers() -> None:
+def test_presets_of_papers_contain_the_published_numbers() -> None:
     bps, gpu = (config.load_preset("train", name, TrainSettings) for name in ("bps", "gpu_sim"))
     # Shacklett et al. 2021, tables A4 and A5.
     ppo = bps.ppo

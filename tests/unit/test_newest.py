@@ -20,11 +20,11 @@ BEST = f"{checkpoint.FOLDER}/{checkpoint.BEST}"
 
 
 def running(folder: Path, latest: int = 300, best: int = 200) -> Path:
-    """The folder of a training that has come so far, its checkpoints of different networks."""
+    """Writes a training folder with checkpoints of different networks, by steps trained."""
     save(folder / BEST, *policy("pick", seed=2), best)
     made, deploy = policy("pick", seed=3)
     tensors, note = checkpoint.policy_part(made)
-    tensors["ppo.moments"] = torch.zeros(10_000)  # what only a training needs
+    tensors["ppo.moments"] = torch.zeros(10_000)  # needed only to resume the training
     note |= {"deploy": deploy, "steps": latest, "rollout": {"step": 1}}
     checkpoint.save(folder / LATEST, tensors, note)
     return folder
@@ -49,13 +49,13 @@ def test_the_newest_checkpoint_of_a_training_is_filmed(
     assert learned.load("pick", copy).steps == max(latest, best)
     assert f"pick: {folder / newest}, {max(latest, best)} steps" in capsys.readouterr().out
     assert not any(name.startswith("ppo") for name in checkpoint.load(copy).tensors)
-    # The training goes on; what is filmed stays.
+    # The training continues; the copy that is filmed stays unchanged.
     running(folder, 500, 400)
     (folder / newest).unlink()
     assert learned.load("pick", copy).digest == digest
 
 
-def test_whoever_acts_by_a_copy_keeps_it_while_another_is_refused(tmp_path: Path) -> None:
+def test_a_copy_in_use_is_kept_and_a_second_run_is_refused(tmp_path: Path) -> None:
     folder = running(tmp_path / "training")
     copy = Path(filmed(tmp_path, f"agent={folder}").skills.pick)
     before = copy.read_bytes()
@@ -65,16 +65,16 @@ def test_whoever_acts_by_a_copy_keeps_it_while_another_is_refused(tmp_path: Path
     assert copy.read_bytes() == before
 
 
-def test_a_checkpoint_that_is_named_is_the_one(tmp_path: Path) -> None:
+def test_a_checkpoint_given_by_path_is_used_without_a_copy(tmp_path: Path) -> None:
     folder = running(tmp_path / "training")
     for named in (folder / BEST, folder / LATEST):
         given = filmed(tmp_path, f"agent={named}")
         assert (given.agent, given.skills.given()) == (str(named), {})
     assert not (tmp_path / "out").exists()
-    assert learned.find("pick", folder) == folder / BEST  # what an evaluation takes
+    assert learned.find("pick", folder) == folder / BEST  # used by an evaluation
 
 
-def test_of_scenarios_too_each_skill_is_the_newest(tmp_path: Path) -> None:
+def test_in_a_scenario_a_training_folder_stands_for_its_newest_checkpoint(tmp_path: Path) -> None:
     folder = running(tmp_path / "training")
     place = trained(tmp_path / "other", "place") / BEST
     words = ["scenario=tidy_house", f"skills.pick={folder}", f"skills.place={place}"]
@@ -87,10 +87,10 @@ def test_of_scenarios_too_each_skill_is_the_newest(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("agent", ["", "scripted", "zero", "pretrained"])
-def test_who_is_no_training_stays_who_he_is(
+def test_an_agent_that_is_not_a_training_folder_stays_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, agent: str
 ) -> None:
-    monkeypatch.chdir(running(tmp_path / "training"))  # which "" must not be taken for
+    monkeypatch.chdir(running(tmp_path / "training"))  # an empty agent must not mean this folder
     given = filmed(tmp_path, f"agent={agent}")
     assert (given.agent, given.skills.given()) == (agent, {})
     exported = tmp_path / "shipped"
@@ -116,7 +116,7 @@ def test_the_command_films_the_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert (seen[0].videos, seen[0].num_episodes) == (1, 1)
 
 
-def test_a_checkpoint_that_is_replaced_while_it_is_read_is_one_or_the_other(tmp_path: Path) -> None:
+def test_a_checkpoint_replaced_during_reading_is_read_as_one_whole_version(tmp_path: Path) -> None:
     path = tmp_path / "a.safetensors"
     shown = [{"policy.a": torch.full((500, 500), value)} for value in (0.0, 1.0)]
     over = threading.Event()
@@ -139,7 +139,7 @@ def test_a_checkpoint_that_is_replaced_while_it_is_read_is_one_or_the_other(tmp_
         writer.join()
 
 
-def test_a_damaged_checkpoint_is_told(tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_a_user_error(tmp_path: Path) -> None:
     folder = running(tmp_path / "training")
     (folder / LATEST).write_bytes(b"")
     with pytest.raises(UserError, match=r"latest.safetensors is truncated or not a checkpoint"):

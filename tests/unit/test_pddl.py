@@ -177,13 +177,13 @@ def read(text: str) -> PddlDomain:
 
 
 @pytest.mark.parametrize("case", READ)
-def test_a_domain_of_the_standard_is_read(case):
+def test_a_standard_domain_is_read(case):
     text, actions = READ[case]
     assert list(read(text).actions) == actions
 
 
 @pytest.mark.parametrize("case", DOMAINS)
-def test_domains_of_the_competitions_are_read_or_refused_as_the_standard_says(case):
+def test_competition_domains_are_read_or_refused_as_in_the_standard(case):
     text, taken = DOMAINS[case]
     if isinstance(taken, list):
         found = read(text)
@@ -195,7 +195,7 @@ def test_domains_of_the_competitions_are_read_or_refused_as_the_standard_says(ca
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_is_outside_of_the_standard_or_unsupported_is_refused_by_line_and_column(case):
+def test_invalid_and_unsupported_constructs_are_refused_by_line_and_column(case):
     text, message = REFUSED[case]
     with pytest.raises(UserError) as error:
         read(text)
@@ -295,7 +295,7 @@ OWN = {
 
 
 @pytest.mark.parametrize("text", OWN.values(), ids=OWN.keys())
-def test_a_home_is_planned_for_in_a_domain_of_the_standard(text, tmp_path):
+def test_a_home_is_planned_with_a_standard_domain(text, tmp_path):
     assert stages(text, tmp_path) == ["nav obj_0", "pick obj_0", "nav goal_0", "place obj_0"]
 
 
@@ -314,7 +314,7 @@ def test_a_domain_that_does_not_fit_a_home_is_refused(text, message, tmp_path):
         stages(text, tmp_path)
 
 
-def test_the_linter_says_which_requirements_are_missing(tmp_path):
+def test_the_linter_lists_missing_requirements(tmp_path):
     path = tmp_path / "mine.pddl"
     problem = problem_from_episode(make_episode(1, 1))
     negative = HOME.replace("(and)\n", "(not (robot_at ?to ?r))\n")
@@ -339,11 +339,11 @@ print(plan(problem_from_episode(set_table()), Path(sys.argv[1])).describe())
 
 
 @pytest.mark.slow
-def test_a_plan_reads_the_same_in_every_process(tmp_path):
+def test_a_plan_is_printed_the_same_in_every_process(tmp_path):
     path = tmp_path / "mine.pddl"
     somewhere = "(exists (?x - static_obj_type) (and (robot_at ?x ?r) (robot_at ?x ?r)))"
     path.write_text(HOME.replace("(and (goal_of ?g ?o)", f"(and {somewhere} (goal_of ?g ?o)"))
-    said = [
+    runs = [
         subprocess.run(
             [sys.executable, "-c", SAY, str(path)],
             env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -351,8 +351,8 @@ def test_a_plan_reads_the_same_in_every_process(tmp_path):
         ).stdout
         for seed in ("1", "2")
     ]  # fmt: skip
-    assert said[0] == said[1]
-    choices = re.findall(r"needs   (robot_at\(.* or .*)", said[0])[0].split("  (")[0].split(" or ")
+    assert runs[0] == runs[1]
+    choices = re.findall(r"needs   (robot_at\(.* or .*)", runs[0])[0].split("  (")[0].split(" or ")
     assert choices == sorted(set(choices)) and len(choices) > 2
 
 
@@ -373,7 +373,7 @@ def written(dataset: str, folder: Path, *arguments: str) -> Path:
 
 
 @pytest.mark.parametrize("domain", ["mended", "habitat", "mine"])
-def test_a_written_problem_says_the_same_to_other_planners(domain, dataset, tmp_path):
+def test_a_written_problem_is_read_back_the_same_by_other_planners(domain, dataset, tmp_path):
     own = tmp_path / "mine.pddl"
     own.write_text(untyped(re.sub(r"\(:constants[^()]*\)", "", HOME)))
     folder = written(dataset, tmp_path / "out", f"domain={own if domain == 'mine' else domain}")
@@ -409,7 +409,7 @@ def test_a_plan_of_another_planner_is_followed(dataset, tmp_path, capsys):
         (slice(0, 0), "", "the goal object_at(obj_0_024_bowl, goal_0) does not hold at the start"),
     ],
 )  # fmt: skip
-def test_a_plan_that_fails_is_said_to_by_its_first_failing_step(
+def test_an_invalid_plan_is_reported_with_its_first_failing_step(
     kept, added, message, dataset, tmp_path, capsys
 ):
     lines = (written(dataset, tmp_path / "out") / "plan.txt").read_text().splitlines()
@@ -455,7 +455,7 @@ def test_an_empty_folder_name_writes_nothing(dataset, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["domain.pddl", "problem.pddl", "plan.txt"])
-def test_a_file_of_another_hand_is_not_replaced(name, dataset, tmp_path, capsys):
+def test_a_file_with_other_contents_is_not_replaced(name, dataset, tmp_path, capsys):
     folder = written(dataset, written(dataset, tmp_path / "out"))  # the same again replaces nothing
     (folder / name).write_text("mine")
     assert cli.main(["plan", "set_table", dataset, f"write={folder}"]) == 2

@@ -44,7 +44,7 @@ def task_of(problem: Problem, domain: Path, tmp_path: Path) -> GroundedTask:
     return GroundedTask(parse(tmp_path, domain.read_text(), problem.text()))
 
 
-# What we rely on in pddlpy.
+# Behaviour of pddlpy that the planner relies on.
 
 SMALL = """(define (domain d)
   (:requirements :strips :typing :negative-preconditions :universal-preconditions
@@ -91,7 +91,7 @@ def test_pddlpy_grounds_conditional_effects_under_quantifiers(tmp_path):
     assert {atom for atom in state.apply(pour) if atom[0] == "wet"} == {("wet", "a")}
 
 
-def test_pddlpy_parser_passes_over_mistakes_that_its_diagnosis_finds(tmp_path):
+def test_pddlpy_diagnosis_finds_mistakes_that_its_parser_ignores(tmp_path):
     parse(tmp_path, SMALL.replace(":effect (wet ?x)", ":effect (whet ?x)"), SMALL_PROBLEM)
     verdict = diagnose(str(tmp_path / "d.pddl"), str(tmp_path / "p.pddl"))
     assert not verdict["valid"] and "whet" in verdict["issues"][0]["message"]
@@ -154,7 +154,7 @@ def test_prepare_groceries_is_habs_plan_of_12_steps():
     assert plan(problem_from_episode(prepare_groceries())).stages == TIDY_HOUSE[:12]
 
 
-def test_what_was_opened_is_closed_before_the_next_object_is_fetched():
+def test_an_opened_receptacle_is_closed_before_the_next_object_is_fetched():
     stages = plan(problem_from_episode(set_table(), options=CLOSING)).stages
     assert stages[5:10] == [
         "place obj_0",
@@ -170,7 +170,7 @@ def test_what_was_opened_is_closed_before_the_next_object_is_fetched():
     ]
 
 
-def test_what_was_open_at_the_start_stays_open():
+def test_receptacles_open_at_the_start_do_not_have_to_be_closed():
     problem = problem_from_episode(prepare_groceries(), options=CLOSING)
     assert problem.goal == problem_from_episode(prepare_groceries()).goal
 
@@ -197,12 +197,12 @@ def test_closing_stays_in_the_goal_of_a_later_plan():
     ]
 
 
-def test_a_handle_in_the_hand_is_no_object_to_put_away():
+def test_a_held_handle_does_not_count_as_a_held_object():
     world = dataclasses.replace(start_world(set_table()), held_joint=np.array([2]))
     assert ("not_holding", "robot_0") in problem_from_episode(set_table(), world).init
 
 
-# What was found once.
+# Cached plans.
 
 
 def test_episodes_of_one_structure_are_searched_once():
@@ -212,7 +212,7 @@ def test_episodes_of_one_structure_are_searched_once():
     assert plans[0].steps == plans[2].steps
 
 
-def test_a_plan_that_was_found_for_another_episode_names_its_own_objects():
+def test_a_cached_plan_names_the_objects_of_its_own_episode():
     _steps_once.cache_clear()
     first, other = tidy_house(), tidy_house()
     sugar = [dataclasses.replace(thing, name="004_sugar_box") for thing in other.objects]
@@ -226,7 +226,7 @@ def test_a_plan_that_was_found_for_another_episode_names_its_own_objects():
 
 @pytest.fixture(scope="module")
 def own_domain(tmp_path_factory):
-    """A domain of one's own, which is searched in the problem's names."""
+    """Path of a custom domain, which is searched in the problem's own names."""
     path = tmp_path_factory.mktemp("domain") / "domain.pddl"
     path.write_text(DOMAIN.read_text())
     return path
@@ -235,14 +235,12 @@ def own_domain(tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.parametrize("episode", [tidy_house(), prepare_groceries(), set_table()])
 @pytest.mark.parametrize("options", [PlanOptions(), CLOSING])
-def test_a_plan_in_shared_names_is_the_one_that_search_finds_in_the_problems_own(
-    episode, options, own_domain
-):
+def test_plans_in_shared_names_equal_plans_in_the_problems_own_names(episode, options, own_domain):
     problem = problem_from_episode(episode, options=options)
     assert plan(problem).steps == plan(problem, own_domain).steps
 
 
-def test_facts_that_differ_are_searched_anew():
+def test_different_facts_cause_a_new_search():
     _steps_once.cache_clear()
     problem = problem_from_episode(set_table())
     opened = dataclasses.replace(
@@ -275,7 +273,8 @@ def test_the_last_half_stage_of_tidy_house_is_the_fifth_object_in_the_hand():
     stages = reading(stage_goals(plan(problem_from_episode(tidy_house()))))
     placed = [f"object_at obj_{number} goal_{number}" for number in range(5)]
     assert stages["stage_4_5"] == [*placed[:4], "holding obj_4"]
-    assert stages["stage_5"] == [*placed, "not_holding"]  # habitat-lab's stage_4_5, and more
+    # This is habitat-lab's stage_4_5 with the empty hand as an additional condition.
+    assert stages["stage_5"] == [*placed, "not_holding"]
 
 
 def test_stage_goals_have_a_stage_for_closing():
@@ -301,14 +300,14 @@ def test_stage_goals_have_habs_names_with_none_left_out(episode, count):
     assert list(stages) == [n for k in range(count) for n in (f"stage_{k}_5", f"stage_{k + 1}")]
 
 
-def test_an_object_in_the_hand_at_the_start_has_no_stage_for_being_picked():
+def test_an_object_held_at_the_start_has_no_pick_stage():
     held = dataclasses.replace(start_world(set_table()), held=np.array([0]))
     held.object_pos[0, 0] = [9.0, 9.0, 1.0]
     stages = stage_goals(plan(problem_from_episode(set_table(), held)))
     assert list(stages) == ["stage_1", "stage_1_5", "stage_2"]
 
 
-def test_an_object_that_is_there_already_counts_as_placed():
+def test_an_object_already_at_its_goal_counts_as_placed():
     world = start_world(set_table())
     world.object_pos[0, 0] = set_table().targets[0].goal
     stages = reading(stage_goals(plan(problem_from_episode(set_table(), world))))
@@ -322,7 +321,7 @@ def test_habs_own_domain_leaves_the_fridge_shut():
     assert "open_fridge fridge_push_point" not in stages
 
 
-def test_all_navigation_first_is_a_plan_in_habs_own_domain_only(tmp_path):
+def test_navigating_everywhere_first_is_a_plan_in_habs_own_domain_only(tmp_path):
     problem = problem_from_episode(make_episode(2, 2))
     order = ["nav obj_0", "nav obj_1", "nav goal_0", "nav goal_1"]
     order += ["pick obj_0", "place obj_0", "pick obj_1", "place obj_1"]
@@ -349,7 +348,7 @@ def test_all_navigation_first_is_a_plan_in_habs_own_domain_only(tmp_path):
     assert not works(DOMAIN)
 
 
-def test_open_drawer_and_fridge_need_no_opening():
+def test_a_closed_drawer_is_opened_and_an_open_fridge_is_not():
     stages = plan(
         problem_from_episode(set_table(cab_push_point_5=0.0, fridge_push_point=1.5))
     ).stages
@@ -357,7 +356,7 @@ def test_open_drawer_and_fridge_need_no_opening():
     assert "open_cab cab_push_point_5" in stages
 
 
-def test_goal_in_a_closed_fridge_has_it_opened_before_the_hand_is_full():
+def test_a_closed_fridge_that_holds_a_goal_is_opened_before_the_pick():
     episode = make_episode(1, 1)
     goal = dataclasses.replace(episode.targets[0], goal=receptacle("fridge"))
     stages = plan(problem_from_episode(dataclasses.replace(episode, targets=(goal,)))).stages
@@ -365,7 +364,7 @@ def test_goal_in_a_closed_fridge_has_it_opened_before_the_hand_is_full():
     assert stages[-1] == "place obj_0"
 
 
-def test_plan_from_a_later_state_does_only_what_is_left():
+def test_a_plan_from_a_later_state_has_only_the_remaining_steps():
     episode = make_episode(3, 3)
     world = start_world(episode)
     world.object_pos[0, 0] = episode.targets[0].goal
@@ -380,7 +379,7 @@ def test_plan_from_a_later_state_does_only_what_is_left():
     ]
 
 
-def test_clutter_in_the_hand_goes_back_to_where_it_stood():
+def test_held_clutter_is_placed_back_at_its_initial_position():
     episode = make_episode(3, 1)
     held = dataclasses.replace(start_world(episode), held=np.array([2]))
     found = plan(problem_from_episode(episode, held))
@@ -393,7 +392,10 @@ def test_clutter_in_the_hand_goes_back_to_where_it_stood():
 
 
 def random_problem(seed: int, options: PlanOptions | None = None) -> Problem:
-    """A few objects on tables, in drawers and in the fridge, some open, perhaps one in hand."""
+    """Returns a problem with 2 to 4 objects on tables, in drawers and in the fridge.
+
+    Drawers and fridge are randomly open or closed, and one object may be held.
+    """
     rng = np.random.default_rng(seed)
     places = ["drawer_right_top", "drawer_left_top", "fridge", "table_1", "table_2", "sofa"]
     count = int(rng.integers(2, 5))
@@ -412,7 +414,7 @@ def random_problem(seed: int, options: PlanOptions | None = None) -> Problem:
 
 
 def replay(found: Plan) -> set[tuple[str, ...]]:
-    """The facts after a plan, by the steps' own preconditions and effects."""
+    """Checks the preconditions of each step and returns the facts after the plan."""
     facts = set(found.problem.init)
     for step in found:
         for clause in step.preconditions:
@@ -425,7 +427,7 @@ def replay(found: Plan) -> set[tuple[str, ...]]:
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("close_after", [False, True])
-def test_stage_goals_come_true_one_after_another_and_end_with_the_goal(seed, close_after):
+def test_stage_goals_are_reached_in_order_and_the_last_is_the_goal(seed, close_after):
     found = plan(random_problem(seed, PlanOptions(close_after=close_after)))
     facts, reached = set(found.problem.init), []
     stages = stage_goals(found)
@@ -440,7 +442,7 @@ def test_stage_goals_come_true_one_after_another_and_end_with_the_goal(seed, clo
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
-def test_plans_carry_out_and_are_as_short_as_a_search_over_everything(seed, tmp_path):
+def test_plans_reach_the_goal_and_are_as_short_as_those_of_a_full_search(seed, tmp_path):
     problem = random_problem(seed)
     found = plan(problem)
     assert set(problem.goal) <= replay(found)
@@ -463,7 +465,7 @@ def test_plans_carry_out_and_are_as_short_as_a_search_over_everything(seed, tmp_
 
 
 @pytest.mark.slow
-def test_plan_is_the_same_whatever_the_hash_seed():
+def test_a_plan_does_not_depend_on_the_hash_seed():
     code = (
         "import test_planner_search as t\n"
         "from planner.problem import problem_from_episode as p\n"
@@ -482,7 +484,7 @@ def test_plan_is_the_same_whatever_the_hash_seed():
     assert runs[0] == runs[1] and b"open_fridge" in runs[0]
 
 
-def test_goal_that_holds_gives_an_empty_plan():
+def test_a_goal_that_already_holds_gives_an_empty_plan():
     episode = make_episode(1, 1)
     there = dataclasses.replace(episode.objects[0], pos=episode.targets[0].goal)
     found = plan(problem_from_episode(dataclasses.replace(episode, objects=(there,))))
@@ -499,7 +501,7 @@ def test_unreachable_goal_is_a_user_error_of_one_line():
     assert "\n" not in str(error.value)
 
 
-def test_search_ends_where_a_goal_contradicts_itself(monkeypatch):
+def test_search_for_a_contradictory_goal_ends_at_the_state_limit(monkeypatch):
     monkeypatch.setattr("planner.search._MOST_STATES", 500)
     problem = with_goal(
         problem_from_episode(tidy_house()), "holding(obj_0, robot_0) and not_holding(robot_0)"
@@ -508,7 +510,7 @@ def test_search_ends_where_a_goal_contradicts_itself(monkeypatch):
         plan(problem)
 
 
-def test_two_goals_for_one_object_cannot_both_be_kept():
+def test_two_different_goals_for_one_object_are_unsolvable():
     episode = make_episode(1, 1)
     second = dataclasses.replace(episode.targets[0], goal=(5.0, 5.0, 0.8))
     both = dataclasses.replace(episode, targets=(episode.targets[0], second))
@@ -534,7 +536,7 @@ def test_missing_domain_is_a_user_error(tmp_path):
 # The problem and the plan as data.
 
 
-def test_problem_states_what_the_geometry_says():
+def test_initial_facts_of_a_problem_follow_from_the_geometry():
     init = set(problem_from_episode(set_table(fridge_push_point=1.5)).init)
     assert init == {
         ("not_holding", "robot_0"),
@@ -547,7 +549,7 @@ def test_problem_states_what_the_geometry_says():
     }
 
 
-def test_problem_text_survives_pddlpy(tmp_path):
+def test_problem_text_is_parsed_by_pddlpy_without_loss(tmp_path):
     problem = problem_from_episode(make_episode(4, 2, id="Set Table #7/ä"))
     parsed = parse(tmp_path, DOMAIN.read_text(), problem.text())
     assert {tuple(atom.predicate) for atom in parsed.initialstate()} == set(problem.init)
@@ -578,7 +580,7 @@ def test_graph_orders_the_steps():
     assert [found.graph.nodes[n]["step"] for n in found.graph] == list(found)
 
 
-def test_clauses_about_receptacles_are_left_out_where_nothing_can_lie_in_one():
+def test_receptacle_clauses_are_omitted_if_no_object_can_be_in_a_receptacle():
     pick = plan(problem_from_episode(tidy_house()))[1]
     assert [clause[0].atom[0] for clause in pick.preconditions] == ["robot_at", "not_holding"]
 
@@ -602,7 +604,7 @@ def test_skill_goals_take_positions_from_the_world():
     assert (goals[5].object, goals[5].position) == (0, episode.targets[0].goal)
 
 
-def test_description_shows_what_each_step_needs_and_from_where():
+def test_the_description_lists_needs_of_each_step_and_the_steps_that_meet_them():
     text = plan(problem_from_episode(tidy_house())).describe()
     assert text.count("[pick]") == 5
     assert "needs   holding(obj_0_003_cracker_box, robot_0)  (from step 2)" in text

@@ -32,7 +32,7 @@ Rows = tuple[dict[str, torch.Tensor], torch.Tensor]
 
 
 def policy(settings: PolicySettings, seed: int = 0) -> ActorCritic:
-    """A policy with some noise on every parameter, so that nothing is at its initial value."""
+    """Returns a policy with noise on every parameter, so that none has its initial value."""
     torch.manual_seed(seed)
     spec = EnvSpec({"state": (STATE,), "depth": (SIDE, SIDE)}, MASK)
     made = ActorCritic(spec, settings)
@@ -43,7 +43,7 @@ def policy(settings: PolicySettings, seed: int = 0) -> ActorCritic:
 
 
 def rows(count: int, seed: int = 1) -> Rows:
-    """Observations and previous actions of so many rows."""
+    """Returns random observations and previous actions of `count` rows."""
     generator = torch.Generator().manual_seed(seed)
     observation = {
         "state": torch.randn(count, STATE, generator=generator),
@@ -59,7 +59,7 @@ def take(data: Rows, places: list[int]) -> Rows:
 def steps(
     made: ActorCritic, data: Rows, lengths: tuple[int, ...], memory: torch.Tensor
 ) -> PolicyStep:
-    """The rows of sequences laid out in packed order, one sequence and one step at a time."""
+    """Returns outputs for rows in packed order, computed one sequence and one step at a time."""
     places = [[] for _ in lengths]
     row = 0
     for time in range(max(lengths)):
@@ -103,7 +103,7 @@ def gradients(made: ActorCritic, value: torch.Tensor) -> dict[str, torch.Tensor 
 
 @pytest.mark.parametrize("lengths", [LENGTHS, (3, 3), (5,), (1, 1, 1)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_packed_sequences_give_what_single_steps_give_gradient_included(
+def test_packed_sequences_equal_single_steps_including_gradients(
     kind: str, lengths: tuple[int, ...]
 ) -> None:
     made = policy(KINDS[kind])
@@ -120,7 +120,7 @@ def test_packed_sequences_give_what_single_steps_give_gradient_included(
         torch.testing.assert_close(gradient, theirs[name], rtol=1e-3, atol=1e-3, msg=name)
 
 
-def test_the_memory_at_the_start_of_a_sequence_gets_its_gradient() -> None:
+def test_the_initial_memory_of_a_sequence_receives_its_gradient() -> None:
     made = policy(SMALL)
     data = rows(sum(LENGTHS))
     found = []
@@ -145,7 +145,7 @@ def test_every_parameter_receives_a_gradient(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_memory_and_previous_action_count_for_nothing_where_an_episode_begins(kind: str) -> None:
+def test_memory_and_previous_action_are_ignored_at_the_start_of_an_episode(kind: str) -> None:
     made = policy(KINDS[kind])
     observation, previous = rows(4)
     memory = torch.randn(4, made.memory_size)
@@ -164,7 +164,7 @@ def test_memory_and_previous_action_count_for_nothing_where_an_episode_begins(ki
     assert changed == begun.tolist()
 
 
-def test_a_memory_that_is_not_a_number_is_gone_with_the_episode() -> None:
+def test_nan_in_the_memory_does_not_reach_the_next_episode() -> None:
     made = policy(SMALL)
     observation, previous = rows(2)
     memory = torch.full((2, made.memory_size), float("nan"))
@@ -215,7 +215,7 @@ def test_a_row_does_not_depend_on_the_rest_of_the_batch() -> None:
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
-def test_the_previous_action_and_the_memory_are_looked_at() -> None:
+def test_the_previous_action_and_the_memory_affect_the_value() -> None:
     made = policy(SMALL)
     observation, previous = rows(3)
     memory = torch.randn(3, made.memory_size)
@@ -225,7 +225,7 @@ def test_the_previous_action_and_the_memory_are_looked_at() -> None:
     assert torch.all(made.act(observation, previous, -memory, going).value != value)
 
 
-def test_the_shapes_are_those_of_the_contract() -> None:
+def test_outputs_have_the_documented_shapes() -> None:
     made = policy(KINDS["own value network"])
     assert made.memory_size == 2 * (2 * 2 * 6)
     step = made.act(*rows(3), made.initial_memory(3), torch.ones(3, dtype=torch.bool))
@@ -235,7 +235,7 @@ def test_the_shapes_are_those_of_the_contract() -> None:
     assert policy(KINDS["no memory"]).memory_size == 0
 
 
-def test_state_leaves_the_camera_alone() -> None:
+def test_the_state_encoder_ignores_the_camera() -> None:
     made = policy(SMALL)
     observation, previous = rows(3)
     arguments = previous, made.initial_memory(3), torch.ones(3, dtype=torch.bool)
@@ -245,7 +245,7 @@ def test_state_leaves_the_camera_alone() -> None:
     assert bare.state_dict().keys() == made.state_dict().keys()
 
 
-def test_what_is_beyond_its_sight_is_all_the_same_to_a_policy() -> None:
+def test_changes_beyond_the_sight_distance_do_not_affect_a_policy() -> None:
     torch.manual_seed(0)
     shapes = {"state": (STATE,), "depth": (SIDE, SIDE)}
     spec = EnvSpec(shapes, MASK, rays=(1, 3), far=10.0)
@@ -265,10 +265,10 @@ def test_what_is_beyond_its_sight_is_all_the_same_to_a_policy() -> None:
         return values
 
     at_first = mean()
-    # A metre farther: the second ray and the second column of pixels are beyond it already.
+    # The second ray and the second column of pixels are already beyond the sight of 2 m.
     assert torch.equal(mean(state=moved("state", 2, by=1.0)), at_first)
     assert torch.equal(mean(depth=moved("depth", slice(None), 1, by=0.1)), at_first)
-    # Nearer by half a metre they are not, nor is anything else of the state a distance.
+    # Changes within sight have an effect, and so do other entries of the state.
     for changed in (
         {"state": moved("state", 2, by=-1.0)},
         {"state": moved("state", 1, by=-0.5)},
@@ -279,7 +279,7 @@ def test_what_is_beyond_its_sight_is_all_the_same_to_a_policy() -> None:
         assert not torch.equal(mean(**changed), at_first)
 
 
-def test_an_untrained_policy_acts_near_zero_with_the_initial_deviation() -> None:
+def test_an_untrained_policy_acts_near_zero_with_the_initial_std() -> None:
     torch.manual_seed(0)
     spec = EnvSpec({"state": (STATE,)}, MASK)
     for std in ("parameter", "network"):
@@ -291,7 +291,7 @@ def test_an_untrained_policy_acts_near_zero_with_the_initial_deviation() -> None
 
 @pytest.mark.parametrize(("start", "bound", "direction"), [(-9.0, 0.1, 1), (9.0, 1.0, -1)])
 @pytest.mark.parametrize("std", ["parameter", "network"])
-def test_a_deviation_is_kept_within_its_bounds_and_can_come_back_from_them(
+def test_the_std_stays_within_its_bounds_and_can_move_back_from_them(
     std: str, start: float, bound: float, direction: int
 ) -> None:
     made = policy(dataclasses.replace(SMALL, std=std, min_std=0.1, max_std=1.0, initial_std=0.5))
@@ -304,12 +304,12 @@ def test_a_deviation_is_kept_within_its_bounds_and_can_come_back_from_them(
     entropy = gaussian.entropy(step.std, made.mask).sum()
     for sign in (1, -1):
         (gradient,) = torch.autograd.grad(-sign * entropy, log_std, retain_graph=True)
-        # Descent on this raises the entropy for sign 1; only the way back in is open.
+        # Descent raises the entropy for sign 1; at a bound, only moves back inside have a gradient.
         moves = -gradient[made.mask].sign()
         assert torch.all(moves == (sign if sign == direction else 0))
 
 
-def test_switches_may_have_a_deviation_of_their_own() -> None:
+def test_switches_may_have_their_own_std() -> None:
     spec = EnvSpec({"state": (4,)}, (True,) * 3, switches=(2,))
     data = {"state": torch.randn(5, 4)}
     for own, expected in ((0.0, 0.05), (0.4, 0.4)):
@@ -317,7 +317,7 @@ def test_switches_may_have_a_deviation_of_their_own() -> None:
             encoder="state", lstm_layers=0, initial_std=0.1, switches=True, switch_std=own
         )
         made = ActorCritic(spec, settings)
-        made.action_head.bound(0.05)  # what the others fall to in the end of a training
+        made.action_head.bound(0.05)  # upper bound for the other parts, as late in a training
         std = made.act(
             data, torch.zeros(5, 3), made.initial_memory(5), torch.ones(5, dtype=torch.bool)
         ).std
@@ -325,7 +325,7 @@ def test_switches_may_have_a_deviation_of_their_own() -> None:
         torch.testing.assert_close(std[:, 2], torch.full((5,), expected))
 
 
-def test_means_are_kept_within_one_by_tanh_if_asked_for() -> None:
+def test_squash_mean_keeps_means_within_one() -> None:
     for squash in (True, False):
         made = policy(dataclasses.replace(SMALL, squash_mean=squash))
         with torch.no_grad():
@@ -335,7 +335,7 @@ def test_means_are_kept_within_one_by_tanh_if_asked_for() -> None:
 
 
 @pytest.mark.parametrize("kind", ["camera", "resnet18", "own value network"])
-def test_bfloat16_stays_near_float32_and_what_comes_out_is_float32(kind: str) -> None:
+def test_bfloat16_is_close_to_float32_and_outputs_are_float32(kind: str) -> None:
     half = dataclasses.replace(KINDS[kind], dtype="bfloat16")
     exact, rough = policy(KINDS[kind]), policy(half)
     data = rows(sum(LENGTHS))
@@ -355,7 +355,7 @@ def test_bfloat16_stays_near_float32_and_what_comes_out_is_float32(kind: str) ->
     assert all(p.grad is not None and p.grad.dtype == torch.float32 for p in rough.parameters())
 
 
-def test_weights_make_the_journey_into_another_policy() -> None:
+def test_loading_weights_makes_two_policies_equal() -> None:
     one, other = policy(KINDS["camera"], seed=0), policy(KINDS["camera"], seed=1)
     other.load_state_dict(one.state_dict())
     data, start = rows(3), torch.zeros(3, dtype=torch.bool)
@@ -365,7 +365,7 @@ def test_weights_make_the_journey_into_another_policy() -> None:
     assert torch.equal(ours.mean, theirs.mean)
 
 
-def test_settings_make_the_journey_through_json() -> None:
+def test_settings_survive_a_round_trip_through_json() -> None:
     settings = PolicySettings(
         encoder="se_resnet9",
         separate_value=True,
@@ -387,7 +387,7 @@ def test_settings_make_the_journey_through_json() -> None:
         ({"dtype": None}, "dtype: unknown value 'None'"),
     ],
 )
-def test_settings_that_do_not_fit_are_an_error(change: dict[str, object], message: str) -> None:
+def test_invalid_settings_are_an_error(change: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message):
         PolicySettings.from_json(SMALL.to_json() | change)
 
@@ -416,7 +416,7 @@ def test_a_policy_that_cannot_be_built_is_an_error_that_names_the_field() -> Non
         ActorCritic(spec, dataclasses.replace(SMALL, initial_std=0.001))
 
 
-def test_a_new_policy_begins_with_the_action_that_the_environment_names() -> None:
+def test_a_new_policy_starts_with_the_initial_mean_of_the_environment() -> None:
     spec = EnvSpec({"state": (3,)}, (True, True, True), (0.0, -0.9, 0.5))
     for squash in (True, False):
         settings = PolicySettings(encoder="state", lstm_layers=0, squash_mean=squash)
@@ -433,7 +433,7 @@ def test_a_new_policy_begins_with_the_action_that_the_environment_names() -> Non
 
 
 @pytest.mark.parametrize("std", ["parameter", "network"])
-def test_a_new_policy_tries_as_widely_as_the_environment_says(std: str) -> None:
+def test_a_new_policy_starts_with_the_initial_std_of_the_environment(std: str) -> None:
     spec = EnvSpec({"state": (3,)}, (True, True, True), (), (0.0, 0.2, 100.0))
     policy = ActorCritic(spec, dataclasses.replace(SMALL, encoder="state", std=std))
     memory, previous = policy.initial_memory(1), torch.zeros(1, 3)

@@ -1,4 +1,4 @@
-"""Rounds of training at handoffs, with commands that are recorded instead of run."""
+"""Rounds of `tpsrl polish`, with commands that are recorded instead of run."""
 
 import json
 from collections.abc import Sequence
@@ -13,12 +13,12 @@ from tpsrl.training import polishing
 from tpsrl.training.polishing import PolishSettings, SkillGain
 
 STAGES = ["navigate", "pick", "navigate", "place"]
-# Success from exit states by policy; of the chain, by evaluation.
+# Success rate from exit states by policy; `Commands` has the success of each chain evaluation.
 RATES = {"pretrained": 0.8, "pick": 0.9, "place": 0.7}
 
 
 class Commands:
-    """Does what the commands of a round leave in its folder, as far as rounds look at it."""
+    """Records the commands of a round and writes the files that rounds read."""
 
     def __init__(self, chain: Sequence[float]) -> None:
         self.ran: list[list[str]] = []
@@ -28,7 +28,7 @@ class Commands:
         self.ran.append(list(words))
         keys = dict(word.split("=", 1) for word in words[2:])
         out = Path(keys["out"])
-        # The bank that the states are drawn from is a stand-in, so its key is left out.
+        # Banks and checkpoints are only stand-ins, so keys that refer to them are not parsed.
         cli.parse([w for w in words if not w.startswith(("start_states=", "starts=", "init="))])
         if words[0] == "export":
             write(out / f"{words[1]}.safetensors", "weights")
@@ -62,7 +62,7 @@ def settings(out: Path, **changes: Any) -> PolishSettings:
     return found
 
 
-def test_a_round_trains_what_handoffs_cost_most_and_keeps_what_is_better(
+def test_a_round_trains_skills_by_handoff_tax_and_keeps_better_policies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     commands = Commands([0.4, 0.55])
@@ -82,14 +82,14 @@ def test_a_round_trains_what_handoffs_cost_most_and_keeps_what_is_better(
     policy = tmp_path / "out/round1/policies/pick.safetensors"
     assert f"skills.pick={policy}" in last
     assert not any(word.startswith("skills.place=") for word in last)
-    told = json.loads((tmp_path / "out/polish.json").read_text())
-    assert told["policies"]["pick"] == str(policy) and told["policies"]["place"] == "pretrained"
+    record = json.loads((tmp_path / "out/polish.json").read_text())
+    assert record["policies"]["pick"] == str(policy) and record["policies"]["place"] == "pretrained"
     text = polishing.table(rounds)
     assert "| 1 | tidy_house | 40.0% | 45.0% | 55.0% |" in text
     assert "| 1 | place | 5.0 points | 80.0%, 70.0% | no |" in text
 
 
-def test_a_second_round_begins_with_the_policies_of_the_first(
+def test_a_second_round_starts_from_the_policies_of_the_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commands = Commands([0.4, 0.5, 0.6])
@@ -105,7 +105,9 @@ def test_a_second_round_begins_with_the_policies_of_the_first(
     assert seeds == {"seed=5000", "seed=5001", "seed=5002"}
 
 
-def test_what_is_done_is_not_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_restarted_polishing_repeats_no_finished_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     given = settings(tmp_path / "out", train="place")
     stopped = Commands([0.4])
 
@@ -143,7 +145,7 @@ def test_exit_states_are_drawn_in_proportion_to_their_number(tmp_path: Path) -> 
     assert polishing.start_states(polishing.begins(tmp_path, "place"), 0.4) is None
 
 
-def test_success_is_predicted_by_the_stages_of_kept_skills() -> None:
+def test_success_is_predicted_from_the_stages_of_kept_skills() -> None:
     report = {"success": {"mean": 0.5}, "stages": [{"skill": skill} for skill in STAGES]}
     better = SkillGain("navigate", None, before=0.8, after=0.9)
     worse = SkillGain("pick", None, before=0.8, after=0.7)
@@ -162,7 +164,7 @@ def test_success_is_predicted_by_the_stages_of_kept_skills() -> None:
         (["tidy_house", "out=a,b"], "out: ',' is reserved in start states"),
     ],
 )
-def test_what_would_fail_after_hours_is_refused_at_once(
+def test_invalid_settings_are_refused_before_any_command_runs(
     words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["polish", *words]) == 2

@@ -18,12 +18,12 @@ from tpsrl.rl.learning.settings import PPOSettings
 from tpsrl.rl.learning.value_fit import squared_errors
 from tpsrl.rl.policy import gaussian
 
-# One gradient step of a whole rollout, whose gradient Adam's first moment then tells.
+# One gradient step on a whole rollout; its gradient can be read from Adam's first moment.
 ONE_STEP = PPOSettings(epochs=1, minibatches=1, max_grad_norm=0.0)
 
 
 def perturbed(policy: TinyPolicy, size: float = 0.3) -> TinyPolicy:
-    """So that ratios are not 1, and some are outside the clip range."""
+    """Adds noise to a policy, so that ratios are not 1 and some are outside the clip range."""
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in policy.parameters():
@@ -32,14 +32,14 @@ def perturbed(policy: TinyPolicy, size: float = 0.3) -> TinyPolicy:
 
 
 def gradients(ppo: PPO) -> dict[str, torch.Tensor]:
-    """Of the only step that was made: Adam's first moment is a tenth of it."""
+    """Returns the gradient of the only step, ten times Adam's first moment."""
     prefix = "adam.exp_avg."
     tensors, _ = ppo.state_dict()
     return {k[len(prefix) :]: 10 * v for k, v in tensors.items() if k.startswith(prefix)}
 
 
 def reference_loss(policy: TinyPolicy, rollout: Rollout, settings: PPOSettings, alpha: float):
-    """The loss over padded sequences, sample by sample from the formulas."""
+    """Computes the loss over padded sequences, sample by sample from the formulas."""
     sequences = sequences_of(rollout)
     joined = policy.joined(rollout.observation, rollout.previous_action)
     padded = pad_sequence([joined[rows] for rows in sequences])
@@ -76,7 +76,7 @@ def assert_same_gradient(policy: TinyPolicy, rollout: Rollout, settings: PPOSett
     alpha = settings.entropy_coef
     expected = reference_loss(reference, rollout, settings, alpha)
     expected.backward()
-    # The small policy's entropy is the same everywhere.
+    # The entropy of `TinyPolicy` does not depend on the observation.
     bonus = alpha * found["entropy"] * found["importance_weight"]
     loss = found["policy_loss"] + settings.value_coef * found["value_loss"] - bonus
     assert loss == pytest.approx(float(expected.detach()), rel=1e-4, abs=1e-5)
@@ -108,7 +108,7 @@ def test_gradient_with_stale_rows_equals_the_reference():
 
 
 @pytest.mark.parametrize("value_lambda", [None, 0.3])
-def test_advantages_of_a_rollout_follow_the_textbook_through_its_books(value_lambda):
+def test_advantages_of_a_rollout_follow_the_textbook_recursion(value_lambda):
     rollout, policy, driver = collected(seed=2, size=80, rollouts=3)
     settings = dataclasses.replace(ONE_STEP, value_lambda=value_lambda)
     PPO(copy.deepcopy(policy), settings).update(rollout)
@@ -144,7 +144,7 @@ def test_clipped_loss_moves_the_ratio_no_further_than_the_clip_range(
     assert float(ratios.grad) == pytest.approx(slope)
 
 
-def test_value_loss_is_half_the_squared_error_and_clipped_the_larger_one():
+def test_value_loss_is_half_the_squared_error_or_the_larger_clipped_one():
     value, returns, old = torch.tensor([3.0, 1.05]), torch.tensor([1.0, 2.0]), torch.ones(2)
     assert squared_errors(value, returns).tolist() == pytest.approx([2.0, 0.5 * 0.95**2])
     clipped = squared_errors(value, returns, (old, 0.2))
@@ -186,7 +186,7 @@ def test_advantages_can_be_normalised_over_the_rollout():
         torch.testing.assert_close(gradients(ppo)[name], parameter.grad, rtol=1e-3, atol=1e-6)
 
 
-def test_gradients_are_cut_to_the_norm():
+def test_gradients_are_clipped_to_the_maximum_norm():
     rollout, policy, _ = collected()
     free, cut = (
         PPO(copy.deepcopy(policy), ONE_STEP),
@@ -205,7 +205,7 @@ def test_gradients_are_cut_to_the_norm():
 # Metrics, schedule, stopping.
 
 
-def test_metrics_of_the_first_pass_are_those_of_the_policy_that_collected():
+def test_metrics_of_the_first_pass_are_those_of_the_collecting_policy():
     rollout, policy, _ = collected(seed=2)
     metrics = PPO(policy, ONE_STEP).update(rollout)
     assert metrics["ratio"] == pytest.approx(1.0, abs=1e-5)
@@ -241,7 +241,7 @@ def test_kl_and_clip_fraction_equal_their_definitions():
     assert 0.1 < metrics["clip_fraction"] < 1.0
 
 
-def test_the_coefficient_rises_in_an_update_when_the_entropy_is_too_low():
+def test_the_entropy_coefficient_rises_when_the_entropy_is_too_low():
     moved = []
     for target in (-100.0, 100.0):
         rollout, policy, _ = collected()
@@ -251,7 +251,7 @@ def test_the_coefficient_rises_in_an_update_when_the_entropy_is_too_low():
     assert moved[0] < 1e-3 < moved[1]
 
 
-def test_learning_stops_after_an_epoch_that_moved_too_far():
+def test_learning_stops_after_an_epoch_that_exceeds_the_target_kl():
     results = []
     for target in (None, 1e-6, 1e6):
         rollout, policy, _ = collected()
@@ -281,10 +281,10 @@ def test_nothing_is_learned_at_the_end_of_the_schedule():
     assert all(torch.equal(before[name], tensor) for name, tensor in policy.state_dict().items())
 
 
-# What cannot go on.
+# Errors.
 
 
-def test_a_loss_that_is_not_finite_is_reported_and_leaves_everything_as_it_was():
+def test_a_loss_that_is_not_finite_is_reported_and_changes_no_state():
     rollout, policy, _ = collected()
     ppo = PPO(policy, PPOSettings())
     ppo.update(rollout)
@@ -298,7 +298,7 @@ def test_a_loss_that_is_not_finite_is_reported_and_leaves_everything_as_it_was()
     assert all(torch.equal(tensor, ppo.state_dict()[0][name]) for name, tensor in state.items())
 
 
-def test_learning_goes_on_after_a_rollout_that_was_not_finite():
+def test_learning_continues_after_a_rollout_that_was_not_finite():
     rollout, policy, _ = collected()
     ppo = PPO(policy, PPOSettings())
     reward = rollout.reward.copy()
@@ -311,7 +311,7 @@ def test_learning_goes_on_after_a_rollout_that_was_not_finite():
     assert not torch.equal(before, policy.head.weight)
 
 
-def test_bounds_of_the_coefficient_are_checked():
+def test_bounds_of_the_entropy_coefficient_are_checked():
     with pytest.raises(UserError, match=r"entropy_coef: 2.0 is not between 0.0001 and 1.0"):
         PPO(TinyPolicy(), PPOSettings(entropy_coef=2.0))
     with pytest.raises(UserError, match=r"entropy_min: 0.5 is above entropy_max, 0.1"):
@@ -319,7 +319,7 @@ def test_bounds_of_the_coefficient_are_checked():
 
 
 @pytest.mark.parametrize("learned", [True, False])
-def test_a_coefficient_of_zero_is_no_bonus_and_is_not_learned(learned):
+def test_an_entropy_coefficient_of_zero_stays_zero(learned):
     rollout, policy, _ = collected()
     words = ["entropy_coef=0", f"entropy_learned={str(learned).lower()}", "entropy_target=100"]
     ppo = PPO(policy, config.load(PPOSettings, config.parse(words)))
@@ -328,7 +328,7 @@ def test_a_coefficient_of_zero_is_no_bonus_and_is_not_learned(learned):
     assert all(math.isfinite(value) for value in second.values())
 
 
-def test_without_a_bonus_the_loss_is_that_of_policy_and_value():
+def test_without_an_entropy_bonus_the_loss_is_that_of_policy_and_value():
     parameters = []
     for coefficient in (0.0, 1e-30):
         rollout, policy, _ = collected()
@@ -350,7 +350,7 @@ def test_settings_are_read_as_overrides():
 # Resumption.
 
 
-def test_an_update_goes_on_bit_for_bit_after_saving_and_loading():
+def test_updates_after_saving_and_loading_are_equal_bit_for_bit():
     rollout, policy, driver = collected()
     ppo = PPO(policy, PPOSettings(learning_rate=1e-3), seed=3)
     ppo.update(rollout)
@@ -382,8 +382,8 @@ def test_state_of_another_learner_is_refused():
 
 
 @pytest.mark.slow
-def test_it_learns_to_recall_what_was_shown_at_the_start():
-    """A cue of -1 or 1 is seen in the first of four steps and asked for in the last."""
+def test_ppo_learns_to_recall_a_cue_from_the_first_step():
+    """A cue of -1 or 1 is observed in the first of four steps and rewarded in the last."""
     num_envs, length = 32, 4
     spec = EnvSpec({"state": (2,)}, (True,))
     policy, rng = TinyPolicy(spec), np.random.default_rng(0)

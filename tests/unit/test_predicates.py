@@ -66,12 +66,12 @@ def test_targets_are_named_by_target_number_and_clutter_by_object_number():
     ]
 
 
-def test_unknown_entity_names_the_nearest():
+def test_an_unknown_entity_is_refused_with_the_nearest_name():
     with pytest.raises(UserError, match="did you mean 'goal_1'"):
         evaluate(("robot_at", "goal_11", "robot_0"), scene())
 
 
-def test_unknown_predicate_names_the_nearest():
+def test_an_unknown_predicate_is_refused_with_the_nearest_name():
     with pytest.raises(UserError, match="did you mean 'holding'"):
         evaluate(("holdin", f"obj_0_{BOX}", "robot_0"), scene())
 
@@ -81,7 +81,7 @@ def test_wrong_number_of_entities_is_a_user_error():
         evaluate(("robot_at", "goal_0"), scene())
 
 
-def test_holding_is_about_the_very_object():
+def test_holding_depends_on_which_object_is_held():
     held = scene(held=np.array([1]))
     assert evaluate(("holding", f"obj_1_{BOX}", "robot_0"), held).holds
     assert not evaluate(("holding", f"obj_0_{BOX}", "robot_0"), held).holds
@@ -89,21 +89,21 @@ def test_holding_is_about_the_very_object():
     assert evaluate(("not_holding", "robot_0"), scene()).holds
 
 
-def test_not_holding_is_about_objects_and_not_handles_as_in_habitat_lab():
+def test_not_holding_ignores_held_handles_as_in_habitat_lab():
     handle = scene(held_joint=np.array([JOINTS.index("fridge_push_point")]))
     assert evaluate(("not_holding", "robot_0"), handle).holds
 
 
-def test_in_the_fridge_is_its_compartment_and_not_the_whole_of_its_body():
+def test_in_the_fridge_means_its_compartment_and_not_its_whole_body():
     inside = containers(LAYOUT, "fridge_push_point")
     centre, top = inside[0].pos, max(float(box.pos[2] + box.half[2]) for box in inside)
     here = ("in", f"obj_0_{BOX}", "fridge_push_point")
     assert evaluate(here, with_first_object_at(centre)).holds
-    on_top = np.array([*centre[:2], top + 0.05])  # still within what the body takes up
+    on_top = np.array([*centre[:2], top + 0.05])  # still within the bounds of the body
     assert not evaluate(here, with_first_object_at(on_top)).holds
 
 
-def test_robot_at_is_two_metres_over_the_floor():
+def test_robot_at_holds_within_two_metres_on_the_floor_plane():
     near = evaluate(("robot_at", "goal_1", "robot_0"), scene(base=np.array([[1.0, -0.5, 3.0]])))
     assert near.holds and near.margin == pytest.approx(0.5) and near.unit == "m"
     far = evaluate(("robot_at", "goal_1", "robot_0"), scene(base=np.array([[1.0, 0.5, 3.0]])))
@@ -119,7 +119,7 @@ def test_robot_at_follows_objects_and_handles():
     assert evaluate(("robot_at", f"obj_0_{BOX}", "robot_0"), moved).margin == pytest.approx(1.7)
 
 
-def test_object_at_is_30_cm_in_space():
+def test_object_at_holds_within_30_cm_in_3d():
     at = ("object_at", f"obj_0_{BOX}", "goal_0")
     close = evaluate(at, with_first_object_at(np.array([0.1, -2.0, 1.0])))
     assert close.holds
@@ -175,7 +175,7 @@ def test_fridge_contains_its_compartment_with_the_door_open_or_shut():
         assert margin.holds and margin.margin == pytest.approx(0.16, abs=0.02)
 
 
-def test_drawer_takes_its_inside_along():
+def test_the_inside_of_a_drawer_moves_with_the_drawer():
     (drawer,) = containers(LAYOUT, "cab_push_point_5")
     centre = receptacle_centre("drawer_right_top")
     in_drawer = ("in", f"obj_0_{BOX}", "cab_push_point_5")

@@ -38,7 +38,7 @@ TAUGHT = [name for name in registry.names() if registry.get(name).teacher is not
 
 
 def ship(folder: Path, *skills: str) -> Path:
-    """A folder of shipped policies: of navigate with sensors no robot has, of others without."""
+    """Writes a folder of shipped policies; only the one of navigate has privileged sensors."""
     for skill in skills:
         choice = "full" if skill == "navigate" else "habitat"
         source = trained(folder / "training" / skill, skill, choice)
@@ -48,7 +48,7 @@ def ship(folder: Path, *skills: str) -> Path:
 
 @pytest.fixture
 def with_tpsrl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What comes with tpsrl: policies for navigate and pick."""
+    """Folder of shipped policies, with those for navigate and pick only."""
     folder = ship(tmp_path, "navigate", "pick")
     monkeypatch.setattr(pretrained, "FOLDER", folder)
     return folder
@@ -58,8 +58,8 @@ def load(*overrides: str) -> EvalSettings:
     return config.load(EvalSettings, config.parse(["scenario=tidy_house", *overrides]))
 
 
-def test_what_comes_with_tpsrl_is_whole_and_its_page_is_its_card() -> None:
-    for skill in OURS:  # none may be there
+def test_shipped_policies_are_complete_and_their_pages_equal_their_cards() -> None:
+    for skill in OURS:  # may be empty
         path = pretrained.find(skill)
         card = shipped.check(path, skill)
         assert path.with_name(pretrained.card_name(skill)).read_text() == markdown(card)
@@ -69,7 +69,7 @@ def test_what_comes_with_tpsrl_is_whole_and_its_page_is_its_card() -> None:
         assert card.demonstrations is not None
 
 
-def test_the_teacher_of_a_skill_is_small_and_labels_by_the_true_state() -> None:
+def test_shipped_teachers_are_small_and_load_as_teachers() -> None:
     for skill in TAUGHT:
         path = pretrained.find_teacher(skill)
         card = shipped.check(path, skill)
@@ -79,23 +79,23 @@ def test_the_teacher_of_a_skill_is_small_and_labels_by_the_true_state() -> None:
         load_teacher(skill, "pretrained", TrainSettings(policy=PolicySettings(critic=True)))
 
 
-def test_nothing_else_lies_beside_them() -> None:
+def test_the_folder_of_shipped_policies_holds_nothing_else() -> None:
     stems = [*OURS, *(f"{name}.teacher" for name in TAUGHT)]
     allowed = {f"{stem}.{kind}" for stem in stems for kind in ("safetensors", "md")}
     assert {path.name for path in pretrained.FOLDER.iterdir()} == allowed | {"README.md"}
 
 
-def test_those_that_are_there_are_found(with_tpsrl: Path) -> None:
+def test_shipped_policies_are_found_and_missing_ones_are_a_user_error(with_tpsrl: Path) -> None:
     assert pretrained.names() == ("navigate", "pick")
     assert learned.find("pick", "pretrained") == with_tpsrl / "pick.safetensors"
     assert learned.find("pick", with_tpsrl) == with_tpsrl / "pick.safetensors"
-    told = "skills.place: no policy for place is shipped (shipped: navigate, pick)"
+    text = "skills.place: no policy for place is shipped (shipped: navigate, pick)"
     with pytest.raises(UserError) as raised:
         agents.make_for_skill("pretrained", "place")
-    assert told in str(raised.value) and "train one with `tpsrl train place`" in str(raised.value)
+    assert text in str(raised.value) and "train one with `tpsrl train place`" in str(raised.value)
 
 
-def test_a_folder_called_like_the_word_is_not_meant(
+def test_agent_pretrained_does_not_mean_a_folder_of_that_name(
     with_tpsrl: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -106,7 +106,7 @@ def test_a_folder_called_like_the_word_is_not_meant(
 
 
 @pytest.mark.slow
-def test_the_preset_acts_by_all_that_are_there_and_by_no_others(with_tpsrl: Path) -> None:
+def test_agent_pretrained_uses_every_shipped_policy_and_no_other(with_tpsrl: Path) -> None:
     lacking = (
         "skills.place: no policy for place is shipped (shipped: navigate, pick); agent "
         "pretrained needs a checkpoint; train one with `tpsrl train place`, or set "
@@ -115,13 +115,13 @@ def test_the_preset_acts_by_all_that_are_there_and_by_no_others(with_tpsrl: Path
     with pytest.raises(UserError) as raised:
         agents.Policies.of(load("agent=pretrained"))
     assert str(raised.value) == lacking
-    asked = load("agent=pretrained", "agent.stand_ins=true", "skills.pick=elsewhere.safetensors")
-    assert asked.learned() == {"navigate": "pretrained", "pick": "elsewhere.safetensors"}
-    asked = load("agent=pretrained", "agent.stand_ins=true")
-    policies = agents.Policies.of(asked)
+    settings = load("agent=pretrained", "agent.stand_ins=true", "skills.pick=elsewhere.safetensors")
+    assert settings.learned() == {"navigate": "pretrained", "pick": "elsewhere.safetensors"}
+    settings = load("agent=pretrained", "agent.stand_ins=true")
+    policies = agents.Policies.of(settings)
     assert isinstance(policies["pick"], learned.LearnedPolicy)
     assert not isinstance(policies["place"], learned.LearnedPolicy)
-    described = agents.describe_preset(asked.agent, asked.learned())
+    described = agents.describe_preset(settings.agent, settings.learned())
     assert described["agent"] == "pretrained" and "place" in described["stand_ins"]
     assert "pick" not in described["stand_ins"]
     assert load("skills.pick=pretrained").learned() == {"pick": "pretrained"}
@@ -129,12 +129,14 @@ def test_the_preset_acts_by_all_that_are_there_and_by_no_others(with_tpsrl: Path
 
 
 @pytest.mark.slow
-def test_with_all_of_them_nobody_stands_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_all_policies_shipped_no_scripted_skill_stands_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(pretrained, "FOLDER", ship(tmp_path, *registry.planned()))
-    asked = load("agent=pretrained")
-    policies = agents.Policies.of(asked)
+    settings = load("agent=pretrained")
+    policies = agents.Policies.of(settings)
     assert all(isinstance(policies[name], learned.LearnedPolicy) for name in registry.planned())
-    described = agents.describe_preset(asked.agent, asked.learned())
+    described = agents.describe_preset(settings.agent, settings.learned())
     assert (described["agent"], described["stand_ins"]) == ("pretrained", {})
     assert described["learned"].keys() == set(registry.planned())
 
@@ -168,17 +170,17 @@ def skill_settings(folder: Path, skill: str, *overrides: str) -> SkillSettings:
 
 
 @pytest.mark.slow
-def test_a_report_says_by_which_privileged_sensors_a_policy_acted(
+def test_a_skill_report_lists_the_privileged_sensors_of_its_policy(
     with_tpsrl: Path, tmp_path: Path
 ) -> None:
     full = trained(tmp_path / "full", "pick", "full")
-    for agent, told in (("pretrained", "none"), (str(full), "pick reach, goal, gap")):
+    for agent, listed in (("pretrained", "none"), (str(full), "pick reach, goal, gap")):
         log = (tmp_path / "log").open("w")
         console = Console(record=True, width=200, file=log)
         report = evaluate_skill(skill_settings(tmp_path, "pick", f"agent={agent}"), console, Acting)
-        sensors = told.removeprefix("pick ").replace("none", "")
+        sensors = listed.removeprefix("pick ").replace("none", "")
         assert report.learned["pick"].privileged == [s for s in sensors.split(", ") if s]
-        line = f"privileged sensors of learned policies: {told}"
+        line = f"privileged sensors of learned policies: {listed}"
         assert line in console.export_text()
         assert line in (tmp_path / "out/report.html").read_text()
         assert json.loads((tmp_path / "out/report.json").read_text()) == encode(report)
@@ -188,25 +190,25 @@ def test_a_report_says_by_which_privileged_sensors_a_policy_acted(
 
 
 @pytest.mark.slow
-def test_reports_on_scenarios_and_their_comparison_say_so_too(
+def test_scenario_reports_and_comparisons_list_privileged_sensors(
     with_tpsrl: Path, dataset: Path, tmp_path: Path
 ) -> None:
     words = ["processes=1", "skills.pick=pretrained", "skills.navigate=pretrained"]
     console = Console(record=True, width=200, file=(tmp_path / "log").open("w"))
     evaluate(scenario_settings(dataset, tmp_path / "learned", *words), console, Fake)
-    told = "privileged sensors of learned policies: navigate reach, goal, gap, way, scan; pick none"
-    assert told in " ".join(console.export_text().split())
-    assert told in (tmp_path / "learned/report.html").read_text()
+    line = "privileged sensors of learned policies: navigate reach, goal, gap, way, scan; pick none"
+    assert line in " ".join(console.export_text().split())
+    assert line in (tmp_path / "learned/report.html").read_text()
     evaluate(scenario_settings(dataset, tmp_path / "scripted", "processes=1"), quiet(), Fake)
     assert "privileged" not in (tmp_path / "scripted/report.html").read_text()
     both = [str(tmp_path / name) for name in ("scripted", "learned")]
     reports.compare(both, str(tmp_path / "both"), console)
-    assert f"learned: {told}" in " ".join(console.export_text().split())
+    assert f"learned: {line}" in " ".join(console.export_text().split())
     page = (tmp_path / "both/report.html").read_text()
     assert "navigate reach, goal, gap, way, scan; pick none" in page
 
 
-def test_the_table_of_all_skills_says_so_too(tmp_path: Path) -> None:
+def test_the_table_of_all_skills_lists_privileged_sensors(tmp_path: Path) -> None:
     def report(settings: Any, console: Console) -> SkillReport:
         policy = ReportedPolicy("x", 5, privileged=["way"])
         learned = {settings.skill: policy}
@@ -215,19 +217,21 @@ def test_the_table_of_all_skills_says_so_too(tmp_path: Path) -> None:
     console = Console(record=True, width=200, file=(tmp_path / "log").open("w"))
     given = config.load(SkillsSettings, config.parse(["agent=zero", f"out={tmp_path}/out"]))
     summary = evaluate_skills(given, console, report)
-    told = "privileged sensors of learned policies: navigate way; pick way; "
-    assert told in console.export_text() and told in (tmp_path / "out/report.html").read_text()
+    line = "privileged sensors of learned policies: navigate way; pick way; "
+    assert line in console.export_text() and line in (tmp_path / "out/report.html").read_text()
     assert summary.learned.keys() == set(registry.planned())
 
 
-def test_a_report_of_before_says_nothing_of_sensors() -> None:
+def test_a_report_of_an_older_version_lists_no_privileged_sensors() -> None:
     old = full_report() | {"learned": {"pick": {"checkpoint": "x", "trained_steps": 5}}}
     assert acting.privileged(decode(old, Report, "report")) == ""
     assert acting.privileged(decode(old | {"learned": {}}, Report, "report")) == ""
 
 
-def test_results_of_two_policies_are_no_result(with_tpsrl: Path, tmp_path: Path) -> None:
-    """A training replaces its best checkpoint while it is evaluated."""
+def test_a_policy_replaced_during_an_evaluation_ends_it_without_a_report(
+    with_tpsrl: Path, tmp_path: Path
+) -> None:
+    """A training may replace its best checkpoint while the checkpoint is evaluated."""
     other = trained(tmp_path / "other", "pick", seed=9) / "checkpoints/best.safetensors"
     path = tmp_path / "mine.safetensors"
     shutil.copy(with_tpsrl / "pick.safetensors", path)

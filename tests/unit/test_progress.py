@@ -1,4 +1,4 @@
-"""What is shown while a command works."""
+"""Progress output of commands."""
 
 import io
 import threading
@@ -30,7 +30,7 @@ def ticks(step_s: float) -> Iterator[float]:
         now += step_s
 
 
-def test_without_a_terminal_a_bar_is_a_line_at_first_and_then_one_now_and_then() -> None:
+def test_without_a_terminal_a_bar_prints_a_line_at_first_and_then_at_intervals() -> None:
     console = piped()
     clock = ticks(progress.EVERY_S / 4).__next__
     with progress.Bar(console, "Tidy House [0]", 100, clock) as bar:
@@ -43,7 +43,7 @@ def test_without_a_terminal_a_bar_is_a_line_at_first_and_then_one_now_and_then()
     ]
 
 
-def test_a_terminal_has_a_bar_and_no_lines() -> None:
+def test_a_terminal_shows_a_bar_and_no_lines() -> None:
     console = Console(file=io.StringIO(), width=80, force_terminal=True)
     with progress.Bar(console, "Tidy House", 2) as bar:
         bar.update(1, "1 succeeded")
@@ -52,15 +52,15 @@ def test_a_terminal_has_a_bar_and_no_lines() -> None:
     assert "1/2" in shown and "1 succeeded" in shown and "1 of 2" not in shown
 
 
-def test_of_many_lines_one_is_said_now_and_then() -> None:
-    told: list[str] = []
-    lines = progress.Lines(told.append, ticks(progress.EVERY_S / 2).__next__)
+def test_lines_are_limited_to_one_per_interval() -> None:
+    printed: list[str] = []
+    lines = progress.Lines(printed.append, ticks(progress.EVERY_S / 2).__next__)
     for gone in (64, 128, 192, 256):
         lines.add(f"learning: {gone} of 256 frames")
-    assert told == ["learning: 64 of 256 frames", "learning: 192 of 256 frames"]
+    assert printed == ["learning: 64 of 256 frames", "learning: 192 of 256 frames"]
 
 
-def test_phases_are_lines_now_and_then() -> None:
+def test_phases_are_limited_to_one_line_per_interval() -> None:
     console = piped()
     with progress.phases(console, "measuring", ticks(progress.EVERY_S / 2).__next__) as tell:
         for part in ("a", "b", "c", "d"):
@@ -68,18 +68,18 @@ def test_phases_are_lines_now_and_then() -> None:
     assert lines(console) == ["measuring", "measuring: b", "measuring: d"]
 
 
-def test_episodes_that_have_to_be_made_are_told_of_and_those_in_the_cache_are_not(
+def test_generated_episodes_are_announced_and_cached_ones_are_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TPSRL_CACHE", str(tmp_path))
-    for told in (["making 1 episodes of tidy_house, split val: 0 of 1"], []):
+    for expected in (["making 1 episodes of tidy_house, split val: 0 of 1"], []):
         console = piped()
         with datasets.shown(console):
             datasets.load(load_scenario("tidy_house"), "val", 1, num_objects=12, processes=1)
-        assert lines(console)[:1] == told
+        assert lines(console)[:1] == expected
 
 
-def test_a_command_says_in_a_pipe_what_it_makes_and_how_many(
+def test_a_command_in_a_pipe_prints_plain_lines_of_progress(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "episodes.jsonl.gz"
@@ -89,17 +89,17 @@ def test_a_command_says_in_a_pipe_what_it_makes_and_how_many(
     assert "\r" not in printed and "\x1b" not in printed
 
 
-def test_what_takes_long_says_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
-    said = threading.Event()
+def test_long_work_is_announced_and_short_work_is_not(capsys: pytest.CaptureFixture[str]) -> None:
+    announced = threading.Event()
 
     def listen(text: str) -> None:
         print(text)
-        said.set()
+        announced.set()
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(progress, "say", listen)
         with progress.if_long("searching", after_s=0.01):
-            assert said.wait(30)
+            assert announced.wait(30)
         with progress.if_long("hardly anything", after_s=3600):
             pass
     assert capsys.readouterr().out == "searching\n"

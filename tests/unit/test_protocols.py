@@ -44,14 +44,14 @@ def steps(name: str) -> dict[str, int]:
     return {skill: preset(name).limits.of(skill).steps for skill in SKILLS}
 
 
-def test_protocols_are_called_what_their_files_are():
+def test_protocols_are_named_after_their_files():
     found = config.preset_names("protocol")
     assert sorted(found) == sorted((*NAMES, *BASED))
     assert [preset(name).name for name in found] == found
 
 
 @pytest.mark.parametrize(("name", "base"), BASED.items())
-def test_a_protocol_that_is_based_on_another_states_only_what_differs(name: str, base: str):
+def test_a_protocol_based_on_another_states_only_its_differences(name: str, base: str):
     text = (importlib.resources.files("configs") / "protocol" / f"{name}.yaml").read_text()
     written = yaml.safe_load(text)
     assert written.pop("based_on") == base
@@ -62,7 +62,7 @@ def test_a_protocol_that_is_based_on_another_states_only_what_differs(name: str,
     assert preset(name).changes() == {}
 
 
-def test_a_protocol_based_on_m3_has_the_skills_numbers_of_m3(
+def test_a_protocol_based_on_m3_has_the_skill_values_of_m3(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     presets(monkeypatch, tmp_path, mine="based_on: m3 # and more\nname: mine\nstage_rule: ever\n")
@@ -86,7 +86,7 @@ def test_a_protocol_based_on_m3_has_the_skills_numbers_of_m3(
         ),
     ],
 )
-def test_what_a_protocol_is_based_on_must_be_there(
+def test_a_protocol_with_an_invalid_base_or_key_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, files: dict[str, str], message: str
 ):
     presets(monkeypatch, tmp_path, **files)
@@ -95,7 +95,7 @@ def test_what_a_protocol_is_based_on_must_be_there(
 
 
 def presets(monkeypatch: pytest.MonkeyPatch, folder: Path, **files: str) -> None:
-    """The folder of the protocols with further ones."""
+    """Makes `folder` the folder of protocols, with `files` as further protocols."""
     for file in (importlib.resources.files("configs") / "protocol").iterdir():
         (folder / file.name).write_text(file.read_text())
     for name, text in files.items():
@@ -104,7 +104,7 @@ def presets(monkeypatch: pytest.MonkeyPatch, folder: Path, **files: str) -> None
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_protocol_file_states_every_value_that_is_no_skills_own(name: str):
+def test_a_protocol_file_states_every_value_outside_its_skills(name: str):
     text = (importlib.resources.files("configs") / "protocol" / f"{name}.yaml").read_text()
     written = yaml.safe_load(text)
     of_skills = {"skills", "alone", "episode_steps"}
@@ -115,7 +115,7 @@ def test_a_protocol_file_states_every_value_that_is_no_skills_own(name: str):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_protocol_has_the_values_that_each_skill_is_registered_with(name: str):
+def test_a_protocol_has_the_values_registered_for_each_skill(name: str):
     protocol = preset(name)
     for skill, spec in registry.specs().items():
         assert protocol.skills.of(skill) == spec.values(name).thresholds
@@ -124,7 +124,7 @@ def test_a_protocol_has_the_values_that_each_skill_is_registered_with(name: str)
         assert protocol.limits.of(skill) == registry.get(skill).values(name).limits
 
 
-def test_a_protocol_that_a_skill_does_not_name_has_the_skills_default_numbers():
+def test_a_protocol_that_a_skill_does_not_name_has_the_skills_default_values():
     spec = registry.get("pointnav")
     assert set(spec.protocols) == {"habitat"} and spec.values("m3") == spec.values("habitat")
 
@@ -145,13 +145,13 @@ def test_habitat_limits_skills_in_steps_and_episodes_in_steps_and_force():
 
 
 @pytest.mark.parametrize("skill", [*SKILLS, "pointnav"])
-def test_a_skill_alone_has_the_limits_that_it_is_trained_with_under_habitat(skill: str):
+def test_under_habitat_a_skill_alone_has_its_limits_of_training(skill: str):
     limits, trained = preset("habitat").alone.of(skill), registry.get(skill).load_settings()
     assert isinstance(trained, TaskSettings)
     assert limits.settings() == {name: getattr(trained, name) for name in limits.settings()}
 
 
-def test_place_is_judged_at_the_release_when_trained_and_with_the_arm_at_rest_in_a_plan():
+def test_place_is_judged_at_the_release_alone_and_at_rest_in_a_plan():
     for name in NAMES:
         protocol = preset(name)
         assert protocol.alone.of("place").wrong_drop == "release"
@@ -172,7 +172,7 @@ def test_m3_is_stricter_at_rest_and_limits_the_force_of_pick_and_place():
     assert protocol.plan == PlanOptions(nav_after_open_drawer=False, close_after=True)
 
 
-def test_mshab_asks_for_shares_of_the_joints_ranges_and_counts_sub_tasks():
+def test_mshab_requires_shares_of_joint_ranges_and_counts_subtasks():
     protocol = preset("mshab")
     layout_set, _ = resolve(make_episode().layout)
     ranges = {name: layout_set.link(name)[1].range[1] for name in JOINTS}
@@ -192,26 +192,26 @@ def test_mshab_asks_for_shares_of_the_joints_ranges_and_counts_sub_tasks():
     assert protocol.limits.end_on_timeout and not protocol.limits.timeout_calls_stop
 
 
-def test_an_episode_may_take_as_long_as_its_scenario():
+def test_the_step_limit_of_an_episode_depends_on_the_scenario_under_m3():
     found = {name: preset("m3").limits_for(name).episode_steps for name in SCENARIOS}
     assert found == {"tidy_house": 5000, "prepare_groceries": 4000, "set_table": 4500}
     assert {preset("habitat").limits_for(name).episode_steps for name in SCENARIOS} == {3000}
 
 
-def test_the_lower_one_of_two_limits_on_steps_holds():
+def test_the_lower_of_two_step_limits_applies():
     protocol = preset("m3")
     lower = dataclasses.replace(protocol.limits, episode_steps=100)
     short = dataclasses.replace(protocol, limits=lower)
     assert short.limits_for("set_table").episode_steps == 100
 
 
-def test_mshab_leaves_every_sub_task_its_steps():
+def test_the_episode_limit_of_mshab_covers_the_steps_of_every_subtask():
     limits = preset("mshab").limits
     tidy_house = 5 * (2 * limits.navigate.steps + limits.pick.steps + limits.place.steps)
     assert limits.episode_steps > tidy_house
 
 
-def test_changes_name_entries_within_entries():
+def test_changes_name_nested_entries_with_dots():
     changed = dataclasses.replace(
         preset("m3"), plan=PlanOptions(True, True), stage_rule="ever", add_arm_rest=False
     )
@@ -220,14 +220,14 @@ def test_changes_name_entries_within_entries():
     assert preset("m3").values()["limits.pick.force_total_n"] == 5000.0
 
 
-def test_every_entry_of_a_protocol_stands_in_its_document():
+def test_every_entry_of_a_protocol_is_documented():
     document = (Path(__file__).parents[2] / "docs" / "protocols.md").read_text()
     entries = {key.rpartition(".")[2] for key in preset("habitat").values()} - {"name"}
     missing = [e for e in sorted(entries) if f"`{e}`" not in document and f".{e}`" not in document]
     assert missing == []
 
 
-def test_a_protocol_of_a_file_is_one_of_ours_with_its_own_differences(tmp_path: Path) -> None:
+def test_a_protocol_file_can_be_repeated_as_command_line_changes(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text("based_on: m3\nskills: {pick: {rest_m: 0.4}}\n")
     settings = config.load(EvalSettings, {"scenario": "tidy_house", "protocol": str(path)})
@@ -238,7 +238,7 @@ def test_a_protocol_of_a_file_is_one_of_ours_with_its_own_differences(tmp_path: 
     assert dataclasses.replace(again.protocol, name="mine") == settings.protocol
 
 
-def test_a_command_has_what_differs_of_nested_settings() -> None:
+def test_a_command_contains_the_changes_of_nested_settings() -> None:
     plain = config.load(EvalSettings, {"scenario": "tidy_house"})
     assert settings_command(plain) == "tpsrl eval tidy_house"
     words = ["engine=habitat", "habitat.data=/data", "habitat.colour=true"]

@@ -1,4 +1,4 @@
-"""Experience of a former policy: ratios, KL and age are those of the policy that is updated."""
+"""Experience of older policies: ratios, KL and age are relative to the updated policy."""
 
 import copy
 import dataclasses
@@ -16,7 +16,7 @@ from tpsrl.rl.policy import gaussian
 
 
 def log_probs(policy: TinyPolicy, rollout: Rollout) -> dict[int, float]:
-    """Of each row, the policy run step by step from the start of the row's sequence."""
+    """Returns log probabilities by row, with the policy run step by step over each sequence."""
     found = {}
     for rows in sequences_of(rollout):
         memory = rollout.memory[rows[:1]]
@@ -31,7 +31,7 @@ def log_probs(policy: TinyPolicy, rollout: Rollout) -> dict[int, float]:
 
 
 def two_versions() -> tuple[Rollout, TinyPolicy]:
-    """A rollout of version 1, whose first steps were in flight when version 0 was updated."""
+    """Returns a rollout of version 1 with steps that were in flight when version 0 was updated."""
     policy = TinyPolicy()
     rollout, driver = make_rollout(policy), Driver(policy, 5, seed=3)
     rollout.begin()
@@ -56,7 +56,7 @@ def test_proximal_probabilities_equal_those_of_the_policy_run_step_by_step(batch
     assert torch.equal(found[kept], rollout.log_prob[kept])
 
 
-def test_what_the_policy_itself_has_collected_keeps_its_recorded_probability() -> None:
+def test_rows_of_the_current_policy_keep_their_recorded_probability() -> None:
     rollout, policy = two_versions()
     perturbed(policy, 0.2)
     found = proximal_log_prob(policy, rollout, version=1, batch=60)
@@ -67,7 +67,7 @@ def test_what_the_policy_itself_has_collected_keeps_its_recorded_probability() -
     assert proximal_log_prob(policy, rollout, version=1, batch=60) is rollout.log_prob
 
 
-def test_the_policy_is_run_no_further_than_former_ones_have_collected() -> None:
+def test_the_policy_is_run_only_up_to_the_last_stale_row_of_a_sequence() -> None:
     rollout, _ = two_versions()
     parts = stale_sequences(rollout, version=1, batch=60)
     stale = [row for row in rollout.rows if rollout.version[row] == 0]
@@ -77,7 +77,7 @@ def test_the_policy_is_run_no_further_than_former_ones_have_collected() -> None:
     assert all(len(part.rows) <= 10 or len(part.pack.memory) == 1 for part in parts)
 
 
-def test_an_update_measures_from_the_policy_at_its_start() -> None:
+def test_metrics_of_an_update_are_relative_to_the_policy_at_its_start() -> None:
     rollout, policy, _ = collected(seed=2)
     perturbed(policy, 0.1)
     naive = PPO(copy.deepcopy(policy), ONE_STEP).update(rollout, version=0)
@@ -96,7 +96,7 @@ def test_the_gradient_is_that_of_the_decoupled_objective(largest: float) -> None
     twin, settings = copy.deepcopy(policy), dataclasses.replace(ONE_STEP, correction_max=largest)
     ppo = PPO(policy, settings)
     ppo.update(rollout, version=1)
-    # The same as advantages that are so many times larger, with ratios from the present policy.
+    # Equivalent to advantages scaled by the correction, with ratios to the proximal policy.
     proximal = proximal_log_prob(twin, rollout, version=1, batch=60)
     correction = (proximal - rollout.log_prob).exp().clamp(max=largest)
     assert float(correction[rollout.rows].max()) > 1.1
@@ -107,7 +107,7 @@ def test_the_gradient_is_that_of_the_decoupled_objective(largest: float) -> None
         torch.testing.assert_close(gradients(ppo)[name], parameter.grad, rtol=1e-4, atol=1e-6)
 
 
-def test_age_counts_from_the_policy_that_learns() -> None:
+def test_age_is_relative_to_the_policy_that_learns() -> None:
     rollout, policy = two_versions()
     share = float(np.mean(rollout.version[rollout.rows] == 0))
     assert PPO(copy.deepcopy(policy), ONE_STEP).update(rollout)["age"] == pytest.approx(share)

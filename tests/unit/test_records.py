@@ -52,7 +52,7 @@ def skill(margin: float = -0.1) -> SkillResult:
 
 @pytest.mark.parametrize("made", [episode, skill])
 @pytest.mark.parametrize("margin", [-0.1, math.inf, -math.inf, math.nan])
-def test_a_result_is_the_same_after_it_was_in_a_journal(made: Any, margin: float) -> None:
+def test_a_result_survives_a_round_trip_through_the_journal(made: Any, margin: float) -> None:
     result = made(margin)
     kept = json.loads(json.dumps(dataclasses.asdict(result)))
     found = records.decode(kept, type(result), "journal")
@@ -76,7 +76,7 @@ class Sample:
     flag: bool | None = None
 
 
-def test_a_record_becomes_what_its_types_say() -> None:
+def test_a_record_is_decoded_into_its_annotated_types() -> None:
     anything = {"a": [1, None, {"b": 2**100}]}
     record = {"name": "x", "parts": [{"rate": 1, "size": [3, 4]}], "anything": anything, "more": 1}
     made = Sample("x", (Part(1.0, (3, 4)),), {}, anything)
@@ -109,7 +109,7 @@ def test_a_record_becomes_what_its_types_say() -> None:
         ({"flag": "yes"}, "flag: must be true or false or null, got 'yes'"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_place(entries: dict[str, Any], message: str) -> None:
+def test_an_invalid_value_is_reported_with_its_path(entries: dict[str, Any], message: str) -> None:
     record = {"name": "x", **entries}
     with pytest.raises(UserError) as raised:
         records.decode(record, Sample, "a.json")
@@ -120,12 +120,12 @@ def test_what_is_wrong_is_said_with_its_place(entries: dict[str, Any], message: 
 
 
 @pytest.mark.parametrize("value", [[], None, 5, "x"])
-def test_what_is_no_record_is_refused(value: Any) -> None:
+def test_a_value_that_is_not_a_record_is_refused(value: Any) -> None:
     with pytest.raises(UserError, match=r"a\.json: must be a record, got "):
         records.decode(value, Sample, "a.json")
 
 
-def test_an_entry_that_is_not_known_is_refused_where_that_is_asked() -> None:
+def test_unknown_entries_are_refused_in_closed_records() -> None:
     record = {"name": "x", "parts": [{"rate": 1, "siez": [1, 2]}]}
     assert records.decode(record, Sample, "card").parts == (Part(1.0),)
     with pytest.raises(UserError, match=r"card: parts\[0\]: unknown value 'siez'; .* 'size'"):
@@ -145,6 +145,6 @@ def test_an_entry_that_is_not_known_is_refused_where_that_is_asked() -> None:
         "[" * 100_000,
     ],
 )
-def test_what_is_not_json_of_finite_numbers_is_refused(text: Any) -> None:
+def test_text_that_is_not_json_of_finite_numbers_is_refused(text: Any) -> None:
     with pytest.raises(UserError, match=r"^a.json is not JSON \("):
         records.read(text, Sample, "a.json")

@@ -1,4 +1,4 @@
-"""Which skills are known, where they are found, and what is derived from them."""
+"""Registration of skills, modules and packages with skills, and tables by skill."""
 
 import concurrent.futures
 import dataclasses
@@ -48,16 +48,16 @@ SPEC = SkillSpec(
 
 
 class Loiter(Navigate):
-    """A skill that is known to these tests only."""
+    """A skill for these tests only."""
 
 
 class Linger(Navigate):
-    """Another one."""
+    """A second skill for these tests only."""
 
 
 @pytest.fixture(autouse=True)
 def forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Skills and modules that a test makes known are not for the tests after it."""
+    """Unregisters the skills and unloads the skill modules of a test after the test."""
     monkeypatch.setenv(registry.VARIABLE, "")
     monkeypatch.setattr(sys, "path", list(sys.path))
     known, modules = set(registry.names()), set(sys.modules)
@@ -81,7 +81,7 @@ def spec(name: str = "loiter", definition: Any = None, **changes: Any) -> SkillS
 
 
 def written(path: Path, name: str, kind: str = "Own", registers: bool = True) -> Path:
-    """A module with a skill, which it registers or not."""
+    """Writes a module that defines a skill and, if `registers` is set, registers the skill."""
     imports, end = (
         ("from skills.registry import register\n", "register(SPEC)") if registers else ("", "")
     )
@@ -90,28 +90,28 @@ def written(path: Path, name: str, kind: str = "Own", registers: bool = True) ->
 
 
 def elsewhere(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What a function gives in a process that was started anew."""
+    """Returns the result of a function called in a new process."""
     spawn = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(1, mp_context=spawn) as pool:
         return pool.submit(function, *arguments).result()
 
 
-# -- which skills there are --------------------------------------------------------------------
+# -- names and registration --------------------------------------------------------------------
 
 
-def test_the_skills_in_the_box_come_in_the_order_of_the_benchmark() -> None:
+def test_built_in_skills_come_in_the_order_of_the_benchmark() -> None:
     assert registry.names() == IN_THE_BOX
     assert registry.planned() == SEVEN
     assert list(registry.specs()) == list(registry.names())
     assert all(registry.get(name).name == name for name in registry.names())
 
 
-def test_other_skills_come_after_those_in_the_box_by_their_names() -> None:
+def test_other_skills_come_after_the_built_in_ones_in_alphabetical_order() -> None:
     with registry.registered(spec("loiter")), registry.registered(spec("absail", Linger())):
         assert registry.names() == (*IN_THE_BOX, "absail", "loiter")
 
 
-def test_an_unknown_skill_names_the_nearest() -> None:
+def test_an_unknown_skill_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(UserError, match=r"skill: unknown value 'plase'; did you mean 'place'\?"):
         registry.get("plase")
     with (
@@ -121,7 +121,7 @@ def test_an_unknown_skill_names_the_nearest() -> None:
         registry.get("loitre")
 
 
-def test_a_skill_is_forgotten_after_the_block_in_which_it_is_registered() -> None:
+def test_a_skill_is_unregistered_at_the_end_of_its_with_block() -> None:
     with registry.registered(spec()) as own:
         assert registry.get("loiter") is own
     assert "loiter" not in registry.names()
@@ -138,12 +138,12 @@ def test_a_name_is_given_once() -> None:
     with registry.registered(spec("loiter")):
         with pytest.raises(UserError, match="skill: 'loiter' is registered already"):
             registry.register(spec("loiter", Linger()))
-        # A script that is run is imported by its workers too, and registers once more.
+        # Worker processes import the script that started them, so its skill is registered twice.
         again = registry.register(spec("loiter"))
         assert registry.get("loiter") is again
 
 
-def test_an_id_of_gymnasium_is_given_once() -> None:
+def test_a_gymnasium_id_belongs_to_one_skill() -> None:
     message = "skill loiter: open_drawer has the gymnasium id tpsrl/OpenDrawer-v0"
     with pytest.raises(UserError, match=message):
         registry.register(spec(gym_id="tpsrl/OpenDrawer-v0"))
@@ -154,13 +154,13 @@ def test_an_id_of_gymnasium_is_given_once() -> None:
         registry.register(spec("loiter__about", Linger()))
 
 
-def test_skills_in_the_box_cannot_be_forgotten() -> None:
+def test_built_in_skills_cannot_be_unregistered() -> None:
     registry.unregister("pick")
     registry.unregister("nothing_of_this_name")
     assert registry.names() == IN_THE_BOX
 
 
-def test_the_skill_in_the_box_carries_an_action_out_unless_another_is_chosen() -> None:
+def test_the_built_in_skill_executes_an_action_unless_another_is_chosen() -> None:
     own = spec("absail", actions=("nav", "wave"), goal_of=lambda things: SkillGoal())
     with registry.registered(own):
         assert registry.carrying_out("nav").name == "navigate"
@@ -175,7 +175,7 @@ def test_the_skill_in_the_box_carries_an_action_out_unless_another_is_chosen() -
             registry.carrying_out("plase", chosen)
 
 
-# -- modules of a user's own -------------------------------------------------------------------
+# -- user modules ------------------------------------------------------------------------------
 
 
 def test_a_file_registers_its_skill(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_a_module_in_the_working_directory_registers_its_skill(
     assert os.environ[registry.VARIABLE] == "of_my_own.roaming"
 
 
-def test_several_modules_are_named_with_commas_and_once_each(
+def test_several_modules_are_separated_by_commas_and_recorded_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written(tmp_path / "wanderer.py", "wander", "Wander")
@@ -233,13 +233,13 @@ def test_a_module_that_is_no_good_is_named_on_one_line(
     assert os.environ[registry.VARIABLE] == "" and registry.names() == IN_THE_BOX
 
 
-def test_a_module_whose_skill_is_wrong_says_what_is_wrong_with_it(tmp_path: Path) -> None:
+def test_a_module_with_an_invalid_skill_is_reported_with_the_reason(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="skill: 'pick' is registered already"):
         registry.load_modules(str(written(tmp_path / "thief.py", "pick")))
 
 
 @pytest.mark.slow
-def test_a_new_process_knows_the_modules_that_were_loaded(
+def test_a_new_process_loads_the_modules_of_its_parent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "elsewhere").mkdir()
@@ -258,7 +258,7 @@ def test_a_new_process_knows_the_modules_that_were_loaded(
 
 
 def installed(monkeypatch: pytest.MonkeyPatch, folder: Path, *values: str) -> None:
-    """As if packages with such entry points were installed, and nobody had asked for skills yet."""
+    """Simulates installed packages with these entry points, before any search for skills."""
     points = [
         importlib.metadata.EntryPoint(f"own{i}", v, "tpsrl.skills") for i, v in enumerate(values)
     ]
@@ -279,12 +279,12 @@ def test_skills_of_installed_packages_are_found(
 ) -> None:
     written(tmp_path / "packaged.py", "prowl", registers=registers)
     installed(monkeypatch, tmp_path, value)
-    # An entry point may name the spec itself, which its module need not register then.
+    # An entry point may name the spec itself; the module need not register that spec.
     assert ("prowl" in registry.names()) == (registers or value == "packaged:SPEC")
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "reason"),
     [
         ("broken_package", "ZeroDivisionError: division by zero"),
         ("not_there.at_all:SPEC", "ModuleNotFoundError: "),
@@ -292,13 +292,13 @@ def test_skills_of_installed_packages_are_found(
     ],
 )
 def test_a_broken_entry_point_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str, said: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str, reason: str
 ) -> None:
     (tmp_path / "broken_package.py").write_text("1 / 0\n")
     written(tmp_path / "packaged.py", "prowl")
     installed(monkeypatch, tmp_path, value)
-    for _ in range(2):  # whoever asks again is told again
-        with pytest.raises(UserError, match=rf"skills: entry point '{value}' fails \({said}"):
+    for _ in range(2):  # each call raises the error
+        with pytest.raises(UserError, match=rf"skills: entry point '{value}' fails \({reason}"):
             registry.names()
     registry._state["found"] = True
 
@@ -321,12 +321,12 @@ def test_a_broken_entry_point_is_named(
         ({"actions": ("nav",)}, "skill loiter: actions need goal_of"),
     ],
 )
-def test_a_spec_that_lacks_something_is_refused(changes: dict[str, Any], message: str) -> None:
+def test_an_invalid_spec_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         spec(**changes)
 
 
-def test_a_protocol_that_a_skill_does_not_know_has_the_numbers_of_the_default() -> None:
+def test_a_protocol_that_a_skill_does_not_name_has_the_default_values() -> None:
     own = spec()
     assert own.values("mshab") is own.values() and own.thresholds == NavigateThresholds()
     navigate = registry.get("navigate")
@@ -334,16 +334,16 @@ def test_a_protocol_that_a_skill_does_not_know_has_the_numbers_of_the_default() 
     assert own.values().limits == SkillLimits(200)
 
 
-def test_every_skill_draws_its_starts_by_a_seed_of_its_own() -> None:
+def test_every_skill_draws_its_start_states_with_its_own_seed() -> None:
     seeds = [registry.get(name).draw_seed for name in registry.names()]
     assert seeds[:7] == list(range(7)) and len(set(seeds)) == len(seeds)
-    # Without a number it is of the name, so that others are drawn as before when one is added.
+    # The default seed depends only on the name, so a new skill does not change other draws.
     assert registry.get("pointnav").draw_seed == zlib.crc32(b"pointnav")
     assert spec("loiter").draw_seed == zlib.crc32(b"loiter")
     assert spec(seed=99).draw_seed == 99
 
 
-def test_what_a_planned_skill_is_about_is_read_off_the_things_named() -> None:
+def test_the_goal_of_a_planned_skill_follows_from_its_referents() -> None:
     box = Referent("object", 3, "", (1.0, 2.0, 0.8))
     goal = Referent("goal", 3, "", (4.0, 5.0, 0.9))
     drawer = Referent("handle", -1, "cab_push_point_5", (0.0, 1.0, 0.5))
@@ -389,7 +389,7 @@ def test_a_table_has_an_entry_for_each_skill() -> None:
 
 
 @pytest.mark.slow
-def test_a_table_follows_the_skills_that_are_known() -> None:
+def test_a_table_has_entries_for_the_registered_skills_only() -> None:
     before = dataclasses.asdict(tables.thresholds())
     with registry.registered(spec()):
         assert tables.thresholds().loiter == NavigateThresholds()
@@ -397,21 +397,21 @@ def test_a_table_follows_the_skills_that_are_known() -> None:
     assert dataclasses.asdict(tables.thresholds()) == before and "loiter" not in before
 
 
-def test_a_table_is_the_same_after_a_skill_was_known_for_a_while() -> None:
+def test_a_table_is_unchanged_after_a_skill_is_unregistered() -> None:
     before = tables.thresholds()
     with registry.registered(spec()):
         assert tables.thresholds() != before
     assert tables.thresholds() == before
 
 
-def test_a_skill_of_a_users_own_may_have_a_definition_of_ours() -> None:
+def test_a_user_skill_may_reuse_a_built_in_definition() -> None:
     own = spec(definition=registry.get("pick").definition)
     with registry.registered(own):
         assert registry.names()[-1] == own.name
     assert own.name not in registry.names()
 
 
-def test_a_file_that_another_module_hides_is_refused(tmp_path: Path) -> None:
+def test_a_module_file_whose_name_is_already_taken_is_refused(tmp_path: Path) -> None:
     for folder in ("one", "two"):
         (tmp_path / folder).mkdir()
     registry.load_modules(str(written(tmp_path / "one" / "wanderer.py", "wander")))
@@ -423,7 +423,7 @@ def test_a_file_that_another_module_hides_is_refused(tmp_path: Path) -> None:
         registry.load_modules(str(hidden))
 
 
-def test_thresholds_that_could_change_are_refused() -> None:
+def test_mutable_thresholds_are_refused() -> None:
     @dataclasses.dataclass
     class Loose:
         near_m: float = 1.0
@@ -434,14 +434,14 @@ def test_thresholds_that_could_change_are_refused() -> None:
         tables.thresholds()
 
 
-def test_tables_are_pickled_and_come_back_equal() -> None:
+def test_tables_survive_pickling() -> None:
     for table in every_table():
         again = pickle.loads(pickle.dumps(table))
         assert again == table and type(again) is type(table)
 
 
 def same_tables(given: list[Any]) -> list[Any]:
-    """In another process: those that are not what they are here, and what was given."""
+    """Returns, in another process, the tables that differ from its own, and all given tables."""
     return [[one for one, here in zip(given, every_table(), strict=True) if one != here], given]
 
 
@@ -457,18 +457,18 @@ def loitering(table: Any) -> tuple[float, Any]:
 
 
 @pytest.mark.slow
-def test_tables_with_a_skill_of_a_users_own_come_back_too(tmp_path: Path) -> None:
+def test_tables_with_a_user_skill_come_back_equal_from_another_process(tmp_path: Path) -> None:
     registry.load_modules(str(written(tmp_path / "wanderer.py", "wander")))
     table = dataclasses.replace(tables.thresholds(), wander=NavigateThresholds(distance_m=0.4))
     assert elsewhere(loitering, table) == (0.4, table)
 
 
-def test_a_skill_without_settings_says_what_is_missing() -> None:
+def test_a_skill_without_settings_is_a_user_error() -> None:
     with pytest.raises(UserError, match="skill loiter: has no settings; give SkillSpec"):
         spec(settings=None).load_settings()
 
 
-def test_the_numbers_of_a_protocol_are_of_the_class_of_the_others() -> None:
+def test_thresholds_of_different_classes_across_protocols_are_refused() -> None:
     mixed = {
         "habitat": ProtocolValues(NavigateThresholds()),
         "m3": ProtocolValues(registry.get("pick").thresholds),
@@ -478,14 +478,14 @@ def test_the_numbers_of_a_protocol_are_of_the_class_of_the_others() -> None:
         spec(protocols=mixed)
 
 
-def test_another_skill_of_the_same_name_is_not_forgotten_for_it() -> None:
+def test_a_refused_registration_keeps_the_skill_registered_before() -> None:
     with registry.registered(spec()) as first:
         with pytest.raises(UserError), registry.registered(spec(definition=Linger())):
             raise AssertionError("it should have been refused")
         assert registry.get("loiter") is first
 
 
-def test_skills_for_actions_are_read_from_a_text() -> None:
+def test_skills_for_actions_are_parsed_from_text() -> None:
     with registry.registered(
         spec(actions=("nav",), goal_of=registry.get("navigate").goal_of)
     ) as own:
@@ -499,6 +499,6 @@ def test_every_skill_of_a_plan_has_a_demonstrator(skill: str) -> None:
     assert isinstance(registry.get(skill).make_demonstrator(), Demonstrator)
 
 
-def test_a_skill_without_a_demonstrator_says_who_may_be_recorded() -> None:
+def test_a_skill_without_a_demonstrator_is_refused_with_the_recordable_agent() -> None:
     with pytest.raises(UserError, match=r"skills\.pointnav: there is no demonstrator; record"):
         registry.get("pointnav").make_demonstrator()

@@ -42,7 +42,7 @@ STAGES = (("navigate 1", "navigate"), ("pick 1", "pick"), ("navigate 2", "naviga
 
 
 def episode(index: int, done: int, margin: float = -0.1, **changes: Any) -> EpisodeResult:
-    """An episode that got `done` of three stages done; the next one ran out of time."""
+    """Returns an episode with `done` of three stages completed; the next stage timed out."""
     stages = tuple(
         StageResult(name, skill, i <= done, i < done, i < done, "success" if i < done else "", 1, 9)
         for i, (name, skill) in enumerate(STAGES)
@@ -70,8 +70,8 @@ def summarise(header: dict[str, Any], results: Sequence[EpisodeResult]) -> Repor
     return analysing.summarise(ScenarioRan(**header), results)
 
 
-def test_stage_counts_are_those_of_a_hand_counted_case() -> None:
-    # Four episodes: two whole, one stopped at the second stage, one at the first.
+def test_stage_counts_equal_a_hand_counted_case() -> None:
+    # Four episodes: two succeeded, one failed at the second stage, one at the first.
     report = summarise(HEADER, [episode(0, 3), episode(1, 3), episode(2, 1), episode(3, 0)])
     counted = [(s.reached, s.succeeded, s.cumulative) for s in report.stages]
     assert counted == [(4, 3, 0.75), (3, 2, 0.5), (2, 2, 0.5)]
@@ -81,13 +81,13 @@ def test_stage_counts_are_those_of_a_hand_counted_case() -> None:
     assert report.success.ci_high == wilson(2, 4).ci_high
 
 
-def test_product_of_conditional_rates_is_the_share_that_finished_the_plan() -> None:
+def test_the_product_of_conditional_rates_is_the_share_of_finished_plans() -> None:
     report = summarise(HEADER, [episode(0, 3), episode(1, 2), episode(2, 1), episode(3, 3)])
     assert report.propagation.product_conditional == pytest.approx(0.5)
     assert report.propagation.measured == 0.5
 
 
-def test_a_stage_that_nobody_reached_has_no_rate() -> None:
+def test_a_stage_that_no_episode_reached_has_no_rate() -> None:
     report = summarise(HEADER, [episode(0, 0), episode(1, 0)])
     last = report.stages[2]
     assert (last.reached, last.rate, last.ci_low) == (0, None, None)
@@ -116,7 +116,7 @@ def test_every_failed_episode_is_in_exactly_one_first_cause() -> None:
     assert sum(c.count for c in causes) == sum(not r.success for r in results)
 
 
-def test_stages_that_differ_between_episodes_are_kept_apart() -> None:
+def test_stages_that_differ_between_episodes_are_counted_separately() -> None:
     other = episode(
         1, 3, stages=(StageResult("open 1", "open", True, True, True, "success", 1, 4),)
     )
@@ -130,7 +130,7 @@ def test_spread_uses_the_nearest_rank() -> None:
     assert report.steps == Spread(550.0, 550.0, 900, 1000)
 
 
-def test_skill_and_plan_are_counted_apart_where_they_disagree() -> None:
+def test_success_by_skill_and_by_predicates_is_counted_separately() -> None:
     def stages(succeeded: bool, skill_success: bool) -> tuple[StageResult, ...]:
         return (StageResult("place 1", "place", True, succeeded, skill_success, "", 1, 9),)
 
@@ -155,7 +155,7 @@ def test_stage_goals_are_rated_over_the_episodes_whose_plan_has_them() -> None:
 
 
 def trace(**changes: Any) -> Trace:
-    """Three stages, of which the skill of the second one failed; three stage goals."""
+    """Returns a trace of three stages, the second with a failed skill, and three stage goals."""
     outcomes = ("success", "timeout", "success")
     marks = {"a": StageMark(5, 5), "b": StageMark(), "c": StageMark(9, None)}
     runs = [
@@ -186,7 +186,7 @@ def test_page_shows_every_value_of_the_protocol_and_marks_the_changed_ones() -> 
     assert "<code>skills.reach</code>" in html and html.count(">changed<") == 1
 
 
-def test_page_is_well_formed_and_needs_nothing_from_elsewhere() -> None:
+def test_the_page_is_well_formed_and_loads_nothing_external() -> None:
     results = [episode(0, 3, video="videos/a.mp4"), episode(1, 1)]
     html = pages.scenario(summarise(HEADER, results), results)
     assert not re.search("https?:", html) and "<script" not in html and "<link" not in html
@@ -202,7 +202,7 @@ def test_page_shows_names_as_text_not_as_markup() -> None:
     assert "&lt;b&gt;bold&lt;/b&gt;" in html and "<b>bold" not in html
 
 
-def test_page_says_when_the_protocol_was_changed() -> None:
+def test_the_page_lists_changes_to_the_protocol() -> None:
     results = [episode(0, 3)]
     header = HEADER | {"protocol_changes": {"limits.total": 4000}}
     assert "limits.total=4000" in pages.scenario(summarise(header, results), results)
@@ -216,7 +216,7 @@ def test_table_names_stages_causes_and_success(capsys: pytest.CaptureFixture[str
 
 
 def both(index: int, ending: bool, ignored: bool | None, out: bool = True) -> EpisodeResult:
-    """An episode with both readings of timeouts, one clutter object moved in every other one."""
+    """Returns an episode with both timeout readings; odd episodes moved one clutter object."""
     first = Cause(1, *STAGES[1], "holding", -1.0, "bool", "timeout", 9) if out else None
     then = None if ignored is None else Reading(ignored, "stop", 900, 5)
     found = Timeouts(first, Reading(ending, "timeout" if out else "stop", 90, 1), then)
@@ -224,7 +224,7 @@ def both(index: int, ending: bool, ignored: bool | None, out: bool = True) -> Ep
     return episode(index, 3 if ending else 1, timeouts=found, **moved)
 
 
-def test_success_stands_there_with_timeouts_ending_the_episode_and_with_timeouts_ignored() -> None:
+def test_success_is_reported_with_timeouts_ending_the_episode_and_ignored() -> None:
     results = [both(0, True, True, out=False), both(1, False, True), both(2, False, False)]
     report = summarise(HEADER | {"protocol_values": {"limits.end_on_timeout": True}}, results)
     found = report.timeouts
@@ -239,7 +239,7 @@ def test_success_stands_there_with_timeouts_ending_the_episode_and_with_timeouts
     assert 'timeouts are ignored</td><td class="n">66.7%' in html and found.how[:40] in html
 
 
-def test_where_the_episode_was_not_carried_on_there_is_no_rate_with_timeouts_ignored(
+def test_the_rate_with_timeouts_ignored_needs_episodes_that_were_continued(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     results = [both(0, True, True, out=False), both(1, False, None)]
@@ -251,7 +251,7 @@ def test_where_the_episode_was_not_carried_on_there_is_no_rate_with_timeouts_ign
     assert "not run" in pages.scenario(report, results)
 
 
-def test_clutter_that_was_moved_is_averaged_and_the_episodes_without_are_counted(
+def test_moved_clutter_is_averaged_and_episodes_without_any_are_counted(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     results = [both(index, True, True, out=False) for index in range(3)]
@@ -263,14 +263,14 @@ def test_clutter_that_was_moved_is_averaged_and_the_episodes_without_are_counted
     )
 
 
-def test_blocked_views_are_averaged_over_the_episodes_that_looked() -> None:
+def test_blocked_views_are_averaged_over_the_episodes_that_recorded_them() -> None:
     results = [episode(0, 3, view_blocked=0.5), episode(1, 3, view_blocked=0.0), episode(2, 0)]
     report = summarise(HEADER, results)
     assert report.view_blocked == ViewBlocked(0.25, 2)
     assert "of views blocked while holding" in pages.scenario(report, results)
 
 
-def test_results_and_reports_written_before_can_still_be_shown(
+def test_reports_of_older_versions_can_still_be_shown(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     results = [episode(0, 3), episode(1, 1)]
@@ -285,7 +285,7 @@ def test_results_and_reports_written_before_can_still_be_shown(
     assert "clutter" not in capsys.readouterr().out
 
 
-def test_a_result_holds_both_readings_and_counts_the_steps_of_both() -> None:
+def test_a_result_holds_both_timeout_readings_and_counts_their_steps() -> None:
     later = trace(success=True, ended_by="stop", steps=50)
     cause = Cause(1, *STAGES[1], "holding", -1.0, "bool", "timeout", 9)
     first = trace(ended_by="timeout", steps=9, timeout=cause, other=later)

@@ -1,4 +1,4 @@
-"""The page of a scenario with everything that handoffs, repairs and clips add to it."""
+"""Page of a scenario report with handoffs, repairs and clips."""
 
 import re
 import shlex
@@ -51,7 +51,7 @@ def test_a_full_report_has_every_section_and_is_well_formed() -> None:
     ]
 
 
-def test_everything_that_comes_from_files_is_escaped() -> None:
+def test_text_from_files_is_escaped() -> None:
     html = rendered()
     for tag in ("<b>", "<i>", "<em>", "<where>", "<one>", "<pick>"):
         assert escape(tag) in html
@@ -60,7 +60,7 @@ def test_everything_that_comes_from_files_is_escaped() -> None:
     assert escape(ODD_ID) in html and "<script" not in html
 
 
-def test_findings_stand_right_under_the_headline() -> None:
+def test_findings_are_directly_below_the_headline() -> None:
     tree = parse(rendered())
     first = tree.findall("section")[0]
     assert [child.tag for child in first] == ["div", "ul", "div"]
@@ -68,7 +68,7 @@ def test_findings_stand_right_under_the_headline() -> None:
     assert [item.text for item in first[1]] == full_report()["findings"]
 
 
-def test_the_matrix_has_a_cell_for_every_pair_and_says_what_is_significant() -> None:
+def test_the_matrix_has_a_cell_for_every_pair_and_marks_significant_taxes() -> None:
     tree = parse(rendered())
     (matrix,) = (table for table in tree.iter("table") if table.get("class") == "matrix")
     head = [words_of(cell) for cell in matrix.iter("th")]
@@ -85,7 +85,7 @@ def test_the_matrix_has_a_cell_for_every_pair_and_says_what_is_significant() -> 
     assert sum("significant" in cell for cell in cells) == 1
 
 
-def test_errors_are_drawn_for_every_dimension_and_read_out() -> None:
+def test_success_is_plotted_for_every_dimension_with_a_text_label() -> None:
     html = rendered()
     tree = parse(html)
     labels = [svg.get("aria-label") or "" for svg in tree.iter("svg")]
@@ -99,7 +99,7 @@ def test_errors_are_drawn_for_every_dimension_and_read_out() -> None:
     assert "median before success 0.31 m, failure 0.72 m" in html
 
 
-def test_the_waterfall_runs_from_the_isolated_product_to_what_was_measured() -> None:
+def test_the_waterfall_runs_from_the_isolated_product_to_measured_success() -> None:
     tree = parse(rendered())
     (box,) = (s for s in tree.iter("section") if s[0].text == "Loss along the chain")
     rows = [
@@ -116,19 +116,19 @@ def test_the_waterfall_runs_from_the_isolated_product_to_what_was_measured() -> 
     assert ends[0] == (73.33, 26.67) and ends[1] == (63.33, 10.0)
 
 
-def test_the_flow_is_drawn_with_the_shares_of_its_edges_and_told_as_a_table() -> None:
+def test_the_flow_is_shown_as_a_diagram_with_shares_of_edges_and_as_a_table() -> None:
     report = full_report()
     tree = parse(rendered(report))
     (svg,) = (found for found in tree.iter("svg") if found.get("class") == "flow")
     bands = [words_of(path) for path in svg.iter("path")]
     assert len(bands) == len(report["flow"]["edges"])
-    # The first cause of an episode names its node; where none has it, the file does.
+    # A node is named by the first cause of an episode, or else by the text in the file.
     assert "<b>obj_0</b> in the hand, force limit of the skill -> 6 pick obj_1: 10.0%" in bands
     heights = {rect.get("class"): float(rect.get("height", "")) for rect in svg.iter("rect")}
     assert heights["end"] == pytest.approx(420 * 0.41, abs=0.1)
     (box,) = (s for s in tree.iter("section") if s[0].text == "Flow of failures")
-    (told,) = box.iter("table")
-    rows = [[words_of(cell) for cell in row] for row in told.findall("tbody/tr")]
+    (flow_table,) = box.iter("table")
+    rows = [[words_of(cell) for cell in row] for row in flow_table.findall("tbody/tr")]
     assert ["goal 0: lost", "6 pick obj_1", "4.0%"] in rows
     assert len(rows) == len(bands)
 
@@ -142,7 +142,7 @@ def test_repairs_are_ranked_by_kind_with_a_sentence_for_the_best() -> None:
     assert html.count("All of them repaired: 59.0% to 76.0%, +17.0 points") == 2
 
 
-def test_causes_read_as_words_on_the_page_and_on_the_terminal(
+def test_causes_are_worded_on_the_page_and_in_the_terminal(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     html = rendered()
@@ -158,7 +158,7 @@ def test_causes_read_as_words_on_the_page_and_on_the_terminal(
     assert words_of(reel[3][0]).endswith("<b>obj_0</b> in the hand: 12.5 kN > 10 kN at step 412")
 
 
-def test_the_terminal_has_findings_taxes_and_repairs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_terminal_shows_findings_taxes_and_repairs(capsys: pytest.CaptureFixture[str]) -> None:
     table.show(Console(width=120), decode(full_report(), Report, "report"))
     printed = capsys.readouterr().out
     assert "- Full success is 59.0% (118 of 200); 80.0% if nothing were lost" in printed
@@ -169,7 +169,7 @@ def test_the_terminal_has_findings_taxes_and_repairs(capsys: pytest.CaptureFixtu
     assert [*repaired, "+13.0", "+8.5"] in rows
 
 
-def test_every_episode_has_the_command_that_runs_it_again() -> None:
+def test_every_episode_shows_the_command_that_repeats_it() -> None:
     tree = parse(rendered())
     commands = [code.text or "" for fold in tree.iter("details") for code in fold.iter("code")]
     again = [command for command in commands if command.startswith(COMMAND)]
@@ -178,15 +178,15 @@ def test_every_episode_has_the_command_that_runs_it_again() -> None:
     assert shlex.split(again[0])[-2:] == [f"episode={ODD_ID}", "videos=1"]
 
 
-def test_an_episode_says_what_went_wrong_and_who_set_it_up() -> None:
+def test_an_episode_shows_its_first_cause_and_the_skill_that_set_it_up() -> None:
     tree = parse(rendered())
     (box,) = (s for s in tree.iter("section") if s[0].text == "Episodes")
-    told = [words_of(row[-1]) for row in box.findall(".//tbody/tr")]
-    assert told[0] == (
+    cells = [words_of(row[-1]) for row in box.findall(".//tbody/tr")]
+    assert cells[0] == (
         "2 pick obj_0: force limit of the skill"
         "<b>obj_0</b> in the hand: 12.5 kN > 10 kN at step 412set up by navigate"
     )
-    assert told[1] == "" and "set up" not in told[3]
+    assert cells[1] == "" and "set up" not in cells[3]
 
 
 KEYS = {
@@ -199,7 +199,9 @@ KEYS = {
 
 @pytest.mark.parametrize("gone", [None, "absent"])
 @pytest.mark.parametrize(("title", "key"), KEYS.items())
-def test_what_was_not_measured_has_no_section(title: str, key: str, gone: str | None) -> None:
+def test_quantities_that_were_not_measured_have_no_section(
+    title: str, key: str, gone: str | None
+) -> None:
     report = full_report()
     report[key] = None
     if gone:
@@ -208,7 +210,7 @@ def test_what_was_not_measured_has_no_section(title: str, key: str, gone: str | 
     assert title not in shown and len(shown) == 11
 
 
-def test_without_isolated_runs_the_page_says_that_taxes_were_not_measured() -> None:
+def test_without_isolated_runs_the_page_states_that_taxes_were_not_measured() -> None:
     report = full_report()
     for key in ("handoff_matrix", "analysis", "repairs", "repair_all", "flow", "findings", "blame"):
         del report[key]
@@ -234,17 +236,17 @@ def test_without_isolated_runs_the_page_says_that_taxes_were_not_measured() -> N
         ("undisturbed(clutter)", "clutter undisturbed"),
         ("place.wrong_drop", "place: wrong drop"),
         ("poured(cup)", "poured(cup)"),
-        ("in(cup)", "in(cup)"),  # has too few terms to be ours
+        ("in(cup)", "in(cup)"),  # too few terms for the planner's predicate
     ],
 )
-def test_predicates_read_as_words(predicate: str, fact: str) -> None:
+def test_predicates_are_worded(predicate: str, fact: str) -> None:
     assert words.fact(predicate) == fact
     cause = Cause(0, "pick obj_4", "pick", predicate, -1.0, "bool", "timeout", 9)
     assert words.figures(cause, f"{predicate}: not so at step 9") == f"{fact}: not so at step 9"
     assert words.figures(cause, "of somebody else") == "of somebody else"
 
 
-def test_steps_of_a_plan_name_what_has_a_handle() -> None:
+def test_steps_of_a_plan_name_the_receptacle_instead_of_its_handle() -> None:
     assert (
         words.stage("nav_to_receptacle cab_push_point_5") == "nav to receptacle: right top drawer"
     )
@@ -252,42 +254,42 @@ def test_steps_of_a_plan_name_what_has_a_handle() -> None:
     assert words.numbered(7, "open_fridge fridge_push_point") == "8  open fridge: fridge"
 
 
-def test_every_predicate_of_the_planner_and_every_handle_has_words() -> None:
+def test_every_predicate_of_the_planner_and_every_handle_has_a_wording() -> None:
     assert words.FACTS.keys() >= set(PREDICATES) and words.PLACES.keys() == set(JOINTS)
 
 
-def test_a_reason_of_somebodys_own_reads_as_words_too() -> None:
+def test_a_custom_reason_is_worded_from_its_name() -> None:
     assert words.reason("skill_stop") == "gave up"
     assert words.reason("spilled_the_tea") == "spilled the tea"
 
 
-def test_every_reason_of_the_executor_has_its_words() -> None:
+def test_every_reason_of_the_executor_has_a_wording() -> None:
     ends = ("timeout", "skill_stop", "skill_force", "force_limit", "episode_steps", "precondition")
     known = {*ends, *skill.FAILURES, "no_plan", "lost", "stop"} - {""}
     assert known <= words.REASONS.keys()
 
 
-def test_repairs_that_change_nothing_or_do_harm_say_so() -> None:
+def test_repairs_without_effect_and_repairs_that_lower_success_are_worded() -> None:
     row = decode(full_report(), Report, "report").repairs[0]
     same, worse = (structs.replace(row, before=0.6, after=after) for after in (0.6, 0.5))
     assert words.repair_sentence(same).endswith("leaves full success at 60%.")
     assert "lowers full success from 60% to 50%" in words.repair_sentence(worse)
 
 
-def test_points_have_a_sign_but_nothing_has_none() -> None:
+def test_points_have_a_sign_except_zero_and_missing_values() -> None:
     assert [words.points(v) for v in (0.081, -0.02, 0.0, -0.0001, None)] == [
         "+8.1", f"{MINUS}2.0", "0.0", "0.0", "-",
     ]  # fmt: skip
 
 
-def test_a_scale_has_a_few_round_lines_however_wide_the_values_lie() -> None:
+def test_a_scale_has_a_few_round_ticks_for_any_range_of_values() -> None:
     assert bars.around([0.59, 0.8]).ticks == pytest.approx((0.5, 0.6, 0.7, 0.8))
     assert bars.around([-0.42, 0.57]).ticks == pytest.approx((-0.5, 0.0, 0.5, 1.0))
     assert bars.around([0.0, 0.0]).ticks == pytest.approx((0.0, 0.01))
     assert all(2 <= len(bars.around([-x / 99, x / 70]).ticks) <= 6 for x in range(1, 70))
 
 
-def test_repairs_that_the_budget_left_out_are_said_to_be_missing() -> None:
+def test_repairs_outside_the_budget_are_shown_as_not_measured() -> None:
     report = full_report()
     report["analysis"]["repaired"]["state"] = 0
     report["repairs"] = [row for row in report["repairs"] if row["kind"] == "effect"]
@@ -296,16 +298,16 @@ def test_repairs_that_the_budget_left_out_are_said_to_be_missing() -> None:
     assert html.count("Not measured: the budget of control steps") == 1
 
 
-def test_plans_that_differ_between_episodes_are_told_of() -> None:
+def test_the_page_notes_plans_that_differ_between_episodes() -> None:
     report = full_report()
-    told = "Plans differ between episodes"
-    assert told not in rendered(report)
+    note = "Plans differ between episodes"
+    assert note not in rendered(report)
     report["stages"].insert(1, report["stages"][1] | {"name": "nav obj_9"})
-    assert told in rendered(report)
+    assert note in rendered(report)
 
 
 def _planted(value: Any, text: str) -> Iterator[tuple[str, Any]]:
-    """Copies of what JSON says, each with a text in the place of one of its values."""
+    """Yields paths and copies of a JSON value, each with `text` in place of one inner value."""
     pairs = value.items() if isinstance(value, dict) else enumerate(value)
     for key, inner in pairs:
         if isinstance(inner, dict | list):
@@ -319,35 +321,35 @@ def _planted(value: Any, text: str) -> Iterator[tuple[str, Any]]:
 
 
 @pytest.mark.slow
-def test_markup_in_the_place_of_any_value_is_text() -> None:
+def test_markup_in_place_of_any_value_is_escaped() -> None:
     script = "<script>alert(1)</script>"
     report, records = full_report(), full_records()
     pages = [(where, planted, records) for where, planted in _planted(report, script)]
     pages += [(where, report, planted) for where, planted in _planted(records[:1], script)]
     shown = 0
-    for where, told, listed in pages:
+    for where, content, listed in pages:
         try:
-            html = rendered(told, listed)
+            html = rendered(content, listed)
         except (UserError, LookupError):
-            continue  # a text in the place of a number
+            continue  # text in place of a number
         shown += escape(script) in html
         assert "<script" not in html, where
     assert shown > 100
 
 
 @pytest.mark.parametrize("path", ["//evil.example/x.mp4", "/etc/x.mp4"])
-def test_no_address_leads_to_another_machine(path: str) -> None:
+def test_addresses_of_other_machines_are_refused_or_escaped(path: str) -> None:
     with pytest.raises(ValueError, match="does not begin at the page"):
         pages.address(path)
     assert pages.address("https://evil.example/x") == "https%3A//evil.example/x"
 
 
-def test_the_page_lets_nothing_run_or_load_from_elsewhere() -> None:
+def test_the_page_forbids_scripts_and_external_content() -> None:
     html = rendered()
     assert html.index("Content-Security-Policy") < html.index("<title>")
     assert "default-src 'none'" in html and "script-src" not in html
 
 
-def test_a_scale_is_bounded_whatever_it_is_to_take_in() -> None:
+def test_the_number_of_ticks_of_a_scale_is_bounded() -> None:
     assert len(bars.around([0.0, 3e6]).ticks) <= 12
     assert bars.around([-2.0, 3.0]).ticks == pytest.approx([n / 2 for n in range(-4, 7)])

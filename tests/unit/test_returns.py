@@ -5,7 +5,7 @@ from tpsrl.rl.learning.returns import explained_variance, gae, importance_weight
 
 
 def textbook(reward, value, bootstrap, terminated, truncated, env, gamma, lam):
-    """Backwards through each environment by itself, in plain Python."""
+    """Computes GAE backwards through each environment separately, in plain Python."""
     advantage = [0.0] * len(env)
     for chosen in set(env):
         rows = [i for i in range(len(env)) if env[i] == chosen]
@@ -48,7 +48,7 @@ def test_a_long_episode_without_end_is_summed_exactly():
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-4)
 
 
-def test_a_time_limit_bootstraps_and_a_true_end_does_not():
+def test_truncation_bootstraps_and_termination_does_not():
     def advantage(terminated: bool, truncated: bool) -> float:
         ends = np.array([terminated]), np.array([truncated])
         one = np.array([1.0], np.float32)
@@ -59,7 +59,7 @@ def test_a_time_limit_bootstraps_and_a_true_end_does_not():
     assert advantage(terminated=True, truncated=True) == 1 - 2
 
 
-def test_nothing_passes_from_an_episode_to_the_one_before_it():
+def test_advantages_do_not_depend_on_the_episodes_after():
     reward, value, bootstrap, terminated, truncated, env = random_rows(1, 40, 1, end=0.0)
     truncated[19] = True
     before = gae(reward, value, bootstrap, terminated, truncated, env, 0.99, 0.95)[0]
@@ -70,7 +70,7 @@ def test_nothing_passes_from_an_episode_to_the_one_before_it():
     assert not np.isclose(before[20:], after[20:]).any()
 
 
-def test_bootstrap_is_read_at_cuts_only():
+def test_bootstrap_values_are_used_only_at_truncations_and_last_rows():
     rows = random_rows(2, 200, 4, end=0.1)
     bootstrap, terminated, truncated, env = rows[2:]
     last = [np.flatnonzero(env == e)[-1] for e in range(4)]
@@ -88,7 +88,7 @@ def test_importance_weights_equal_the_formula():
         weights = importance_weights(env, 300 / 5, maximum)
         assert weights.dtype == np.float32
         np.testing.assert_allclose(weights, expected, rtol=1e-6)
-    # The two rarest share the maximum, one is absent.
+    # Of five environments, one reaches the maximum and one has no rows.
     assert len({*importance_weights(env, 300 / 5)}) == 4
 
 
@@ -105,11 +105,11 @@ def test_importance_weights_can_be_off_or_renormalised():
     np.testing.assert_allclose(scaled / plain, 1 / 0.6, rtol=1e-6)
 
 
-def test_no_rows_have_no_weights():
+def test_weights_of_no_rows_are_empty():
     assert importance_weights(np.array([], int), 0.0).shape == (0,)
 
 
-def test_explained_variance_is_one_for_the_returns_and_none_for_a_constant():
+def test_explained_variance_is_one_for_the_returns_and_zero_for_a_constant():
     returns = np.random.default_rng(0).normal(size=100).astype(np.float32)
     assert explained_variance(returns, returns) == 1.0
     assert explained_variance(np.full(100, 3.0), returns) == pytest.approx(0.0, abs=1e-6)

@@ -52,21 +52,21 @@ def at(x: float, y: float, yaw: float = math.pi / 2, **changes: object) -> World
 
 
 def carrying(x: float, y: float, z: float, held: int = 0, **changes: object) -> WorldState:
-    """Object 0 somewhere, in the cup or not."""
+    """Returns a world with object 0 at a position (m); `held` is the object in the cup or -1."""
     return world(
         object_pos=np.array([[[x, y, z], [1.0, 2.0, 0.8]]]), held=np.array([held]), **changes
     )
 
 
 def pushed(force: float, total: float = 0.0) -> WorldState:
-    """With a force (N), and the rises of it so far."""
+    """Returns a world with a force (N) and the sum of its rises so far (N)."""
     return world(force=np.array([force]), force_total=np.array([total]))
 
 
 # -- Navigate ----------------------------------------------------------------------------------
 
 
-def test_navigate_rewards_metres_nearer_over_the_floor():
+def test_navigate_rewards_metres_of_progress_on_the_floor_plane():
     _, outcome = run("navigate", AHEAD, at(1, 2), at(1, 2.25))
     assert outcome.reward_terms["distance"][0] == pytest.approx(0.25)
     assert outcome.reward_terms["heading"][0] == 0.0
@@ -83,7 +83,7 @@ def test_navigate_rewards_turning_to_the_goal_only_within_three_metres():
     assert other_side.reward_terms["heading"][0] == pytest.approx(0.1)
 
 
-def test_navigate_does_not_compare_headings_across_the_three_metres():
+def test_navigate_gives_no_heading_reward_for_the_step_across_three_metres():
     turned = math.pi / 2 + 0.2
     _, outcome = run("navigate", AHEAD, at(1, 2.9, turned), at(1, 3.1, turned - 0.05))
     assert outcome.reward_terms["heading"][0] == 0.0
@@ -99,7 +99,7 @@ def test_navigate_ends_with_stop_in_success_or_failure():
     assert not silent.success[0] and not silent.terminated[0]
 
 
-def test_pushing_other_drawers_and_doors_costs_if_told_to():
+def test_moving_other_drawers_and_doors_is_penalised_if_enabled():
     worlds = [opened(DRAWER, value) for value in (0.45, 0.44, 0.4405, 0.46)]
     for skill, goal in (("navigate", AHEAD), ("place", PLACE), ("open_fridge", OPEN)):
         _, outcome = run(skill, goal, *worlds, joints=10.0)
@@ -112,7 +112,7 @@ def test_pushing_other_drawers_and_doors_costs_if_told_to():
     assert own.reward_terms["joints"][0] == 0.0
 
 
-def test_moving_other_objects_costs_if_told_to():
+def test_moving_other_objects_is_penalised_if_enabled():
     before = world().object_pos
     after = before + np.array([[0.3, 0.0, 0.0], [0.0, 0.1, 0.0]])  # both objects move
 
@@ -133,7 +133,7 @@ def test_moving_other_objects_costs_if_told_to():
 
     assert cost(1, after) == pytest.approx(-1.5)  # the target's own motion is free
     assert cost(0, after) == pytest.approx(-0.5)
-    assert cost(1, before + 0.001) == 0.0  # at rest, but for trembling
+    assert cost(1, before + 0.001) == 0.0  # at rest, except for trembling
     _, free = run("pick", PICK, world(), world(object_pos=after))
     assert "clutter" not in free.reward_terms
 
@@ -141,14 +141,14 @@ def test_moving_other_objects_costs_if_told_to():
 # -- Pick --------------------------------------------------------------------------------------
 
 
-def test_pick_rewards_the_cup_nearer_to_the_object_in_whole_millimetres():
+def test_pick_rewards_progress_of_the_cup_in_whole_millimetres():
     _, outcome = run("pick", PICK, cup_at(1, 2, 1.3), cup_at(1, 2, 1.2876))
     assert outcome.reward_terms["distance"][0] == pytest.approx(2 * 0.012)
     _, jitter = run("pick", PICK, cup_at(1, 2, 1.3), cup_at(1, 2, 1.2997))
     assert jitter.reward_terms["distance"][0] == 0.0
 
 
-def test_pick_rewards_the_grasp_once_and_then_the_way_to_rest():
+def test_pick_rewards_the_grasp_once_and_then_progress_to_rest():
     held = np.array([1])
     reached, taken = cup_at(1, 2, 0.9), cup_at(1, 2, 0.88, held=held)
     _, grasp = run("pick", PICK, reached, taken)
@@ -163,9 +163,10 @@ def test_pick_rewards_the_grasp_once_and_then_the_way_to_rest():
     assert done.success[0] and done.reward_terms["success"][0] == 10.0
 
 
-def test_pick_is_to_close_the_grip_only_at_the_object():
+def test_pick_is_penalised_for_closing_the_grip_away_from_its_object():
     def penalty(now: WorldState) -> float:
-        _, outcome = run("pick", PICK, world(), now, grip=0.5)  # the actions of `run` close it
+        # The actions of `run` close the grip.
+        _, outcome = run("pick", PICK, world(), now, grip=0.5)
         return float(outcome.reward_terms["grip"][0])
 
     def beside(x: float) -> WorldState:
@@ -190,7 +191,7 @@ def test_a_stop_that_is_called_too_early_is_penalised() -> None:
     assert "wrong_stop" not in free.reward_terms
 
 
-def test_place_is_to_open_the_grip_at_the_goal():
+def test_place_is_penalised_for_keeping_the_grip_closed_at_the_goal():
     def penalty(z: float, held: int = 0) -> float:
         _, outcome = run("place", PLACE, carrying(1, 2.5, 1.2), carrying(1, 2.5, z, held), grip=0.5)
         return float(outcome.reward_terms["grip"][0])
@@ -207,7 +208,7 @@ def test_pick_ends_when_the_object_is_dropped():
     assert outcome.reward_terms["constraint"][0] == 0.0
 
 
-def test_pick_pays_for_a_broken_hold_on_top_of_the_drop():
+def test_pick_is_penalised_for_a_broken_hold_in_addition_to_the_drop():
     broken = world(violation=np.array([True]))
     _, outcome = run("pick", PICK, world(held=np.array([1])), broken)
     assert outcome.reward_terms["constraint"][0] == -1.0 and outcome.reward_terms["drop"][0] == -0.5
@@ -229,14 +230,14 @@ def test_pick_that_starts_with_the_object_in_hand_gets_no_reward_for_the_grasp()
 # -- Place -------------------------------------------------------------------------------------
 
 
-def test_place_rewards_the_object_nearer_to_its_goal_until_15_cm():
+def test_place_rewards_progress_of_the_object_until_15_cm_from_its_goal():
     _, far = run("place", PLACE, carrying(1, 2.5, 1.2), carrying(1, 2.5, 1.1))
     assert far.reward_terms["distance"][0] == pytest.approx(0.2)
     _, near = run("place", PLACE, carrying(1, 2.5, 0.96), carrying(1, 2.5, 0.9))
     assert near.reward_terms["distance"][0] == 0.0
 
 
-def test_place_rewards_the_release_at_the_goal_once_and_then_the_way_to_rest():
+def test_place_rewards_the_release_at_the_goal_once_and_then_progress_to_rest():
     low = np.array([[1.0, 2.5, 0.9]])
     holding = carrying(1, 2.5, 0.82, ee_pos=low)
     free = carrying(1, 2.5, 0.8, held=-1, ee_pos=low)
@@ -265,7 +266,7 @@ def test_place_ends_with_a_release_off_the_goal():
     assert priced.reward_terms["drop"][0] == -0.7
 
 
-def test_place_pays_for_throwing_if_told_to():
+def test_place_is_penalised_for_throwing_if_enabled():
     still = carrying(1, 2.5, 0.8), carrying(1, 2.5, 0.8), carrying(1, 2.5, 0.8, held=-1)
     thrown = carrying(1, 2.5, 0.82), carrying(1, 2.5, 0.81), carrying(1, 2.51, 0.81, held=-1)
     for worlds, expected in ((still, 0.0), (thrown, -0.5 * 30 * 0.01)):
@@ -282,16 +283,16 @@ def test_place_that_starts_with_an_empty_cup_gets_no_reward_for_a_release():
 
 
 def at_rest(z: float, held: int = -1, **changes: object) -> WorldState:
-    """Object 0 at a height over its goal, the arm at rest."""
+    """Returns a world with the arm at rest and object 0 at height `z` (m), above its goal."""
     return carrying(1, 2.5, z, held, **changes)
 
 
 def arm_out(z: float, held: int = -1, **changes: object) -> WorldState:
-    """The same with the cup 0.4 m before its resting point."""
+    """Returns the world of `at_rest` with the cup 0.4 m in front of its resting point."""
     return carrying(1, 2.5, z, held, ee_pos=np.array([[1.0, 2.9, 1.0]]), **changes)
 
 
-def test_a_release_off_the_goal_is_judged_at_once_or_when_the_arm_is_back():
+def test_a_wrong_drop_is_judged_at_the_release_or_with_the_arm_at_rest():
     begun, off, back = arm_out(1.2, held=0), arm_out(1.2), at_rest(1.2)
     assert failure("place", PLACE, begun, off) == "wrong_drop"
     assert failure("place", PLACE, begun, off, wrong_drop="release") == "wrong_drop"
@@ -299,7 +300,7 @@ def test_a_release_off_the_goal_is_judged_at_once_or_when_the_arm_is_back():
     assert failure("place", PLACE, begun, off, back, wrong_drop="rest") == "wrong_drop"
 
 
-def test_what_falls_onto_its_goal_after_the_release_is_placed_if_judged_at_rest():
+def test_an_object_that_falls_onto_its_goal_is_placed_if_judged_at_rest():
     falling = [arm_out(1.0, held=0), arm_out(1.0), arm_out(0.8), at_rest(0.8)]
     assert failure("place", PLACE, *falling[:2], wrong_drop="release") == "wrong_drop"
     for count in (2, 3, 4):
@@ -307,7 +308,7 @@ def test_what_falls_onto_its_goal_after_the_release_is_placed_if_judged_at_rest(
     assert judged("place", PLACE, *falling, wrong_drop="rest").success[0]
 
 
-def test_what_rolls_off_its_goal_after_the_release_is_a_wrong_drop_if_judged_at_rest():
+def test_an_object_that_rolls_off_its_goal_is_a_wrong_drop_if_judged_at_rest():
     rolling = [arm_out(0.8, held=0), arm_out(0.8), arm_out(1.2), at_rest(1.2)]
     for count in (2, 3, 4):
         assert failure("place", PLACE, *rolling[:count], wrong_drop="release") == ""
@@ -316,14 +317,14 @@ def test_what_rolls_off_its_goal_after_the_release_is_a_wrong_drop_if_judged_at_
 
 
 @pytest.mark.parametrize("wrong_drop", ["release", "rest"])
-def test_what_rolls_away_ends_the_episode_where_it_is_said_to_be_lost(wrong_drop: str) -> None:
+def test_an_object_that_rolls_farther_than_lost_m_ends_the_episode(wrong_drop: str) -> None:
     rolling = [arm_out(0.8, held=0), arm_out(0.8), arm_out(1.2)]  # 0.4 m off its goal
     for lost_m, ended in ((0.0, ""), (0.5, ""), (0.3, "wrong_drop")):
         assert failure("place", PLACE, *rolling, wrong_drop=wrong_drop, lost_m=lost_m) == ended
         assert failure("place", PLACE, *rolling[:2], wrong_drop=wrong_drop, lost_m=lost_m) == ""
 
 
-def test_what_rolls_away_costs_what_a_release_elsewhere_costs() -> None:
+def test_an_object_that_rolls_farther_than_lost_m_costs_the_drop_penalty() -> None:
     rolling = [arm_out(0.8, held=0), arm_out(0.8), arm_out(1.2)]
     for lost_m, penalty in ((0.0, 0.0), (0.3, -5.0)):
         terms = run("place", PLACE, *rolling, drop=5.0, lost_m=lost_m)[1].reward_terms
@@ -331,19 +332,21 @@ def test_what_rolls_away_costs_what_a_release_elsewhere_costs() -> None:
 
 
 @pytest.mark.parametrize(("precision", "share"), [(0.0, 1.0), (0.5, 2 / 3), (1.0, 1 / 3)])
-def test_precision_pays_for_letting_go_near_the_goal(precision: float, share: float) -> None:
-    near = [arm_out(0.9, held=0), arm_out(0.9)]  # 0.1 m of 0.15 m off its goal
+def test_precision_scales_the_place_reward_by_distance_from_the_goal(
+    precision: float, share: float
+) -> None:
+    near = [arm_out(0.9, held=0), arm_out(0.9)]  # 0.1 m off its goal; 0.15 m are allowed
     terms = run("place", PLACE, *near, precision=precision)[1].reward_terms
     assert terms["place"][0] == pytest.approx(5.0 * share)
 
 
-def test_a_broken_hold_is_a_drop_at_once_however_place_is_judged():
+def test_a_broken_hold_is_a_drop_at_once_for_any_wrong_drop_setting():
     holding, broken = arm_out(1.2, held=0), arm_out(1.2, violation=np.array([True]))
     for wrong_drop in ("release", "rest"):
         assert failure("place", PLACE, holding, broken, wrong_drop=wrong_drop) == "dropped"
 
 
-def test_when_a_wrong_drop_is_judged_changes_no_reward():
+def test_the_wrong_drop_setting_changes_termination_but_no_reward():
     off = [arm_out(1.2, held=0), arm_out(1.2)]
     for worlds in (off, [arm_out(0.82, held=0), arm_out(0.8)]):
         pair = [run("place", PLACE, *worlds, wrong_drop=w)[1] for w in ("release", "rest")]
@@ -362,7 +365,7 @@ def test_plans_judge_a_wrong_drop_at_rest_and_training_at_the_release():
 # -- Open and close ----------------------------------------------------------------------------
 
 
-def test_open_rewards_the_cup_nearer_to_the_handle_while_it_is_empty():
+def test_open_rewards_progress_of_the_empty_cup_to_the_handle():
     _, outcome = run("open_fridge", OPEN, cup_at(1, 2.5, 1), cup_at(1, 2.7, 1))
     assert outcome.reward_terms["handle"][0] == pytest.approx(0.2)
     held = cup_at(1, 2.7, 1, held_joint=np.array([FRIDGE]))
@@ -378,7 +381,7 @@ def test_open_rewards_the_grasp_of_the_handle_once():
     assert again.reward_terms["grasp"][0] == 0.0
 
 
-def test_open_rewards_the_joint_until_it_is_at_its_target_and_that_once():
+def test_open_rewards_joint_progress_and_reaching_the_target_once():
     _, opening = run("open_fridge", OPEN, opened(FRIDGE, 0.5), opened(FRIDGE, 0.6))
     assert opening.reward_terms["joint"][0] == pytest.approx(1.0)
     assert opening.reward_terms["reached"][0] == 0.0
@@ -389,7 +392,7 @@ def test_open_rewards_the_joint_until_it_is_at_its_target_and_that_once():
     assert again.reward_terms["reached"][0] == 0.0
 
 
-def test_open_rewards_the_way_to_rest_once_the_joint_is_at_its_target():
+def test_open_rewards_progress_to_rest_once_the_joint_is_at_its_target():
     low, rest = np.array([[1.0, 2.5, 0.7]]), np.array([[1.0, 2.5, 0.9]])
     before, after = opened(FRIDGE, 1.2, ee_pos=low), opened(FRIDGE, 1.2, ee_pos=rest)
     _, fridge = run("open_fridge", OPEN, before, after)
@@ -403,7 +406,7 @@ def test_open_rewards_the_way_to_rest_once_the_joint_is_at_its_target():
     assert outcome.reward_terms["rest"][0] == pytest.approx(2.0)
 
 
-def test_open_ends_with_another_thing_in_the_cup():
+def test_open_ends_with_an_object_or_another_handle_in_the_cup():
     for changes in ({"held": np.array([0])}, {"held_joint": np.array([DRAWER])}):
         _, outcome = run("open_fridge", OPEN, world(), world(**changes))
         assert outcome.reward_terms["wrong_grasp"][0] == -5.0
@@ -419,7 +422,7 @@ def test_open_and_close_end_with_stop_in_success_or_failure():
     assert closed.success[0]
 
 
-def test_close_rewards_the_joint_nearer_to_zero():
+def test_close_rewards_progress_of_the_joint_to_zero():
     _, outcome = run("close_fridge", OPEN, opened(FRIDGE, 1.0), opened(FRIDGE, 0.9))
     assert outcome.reward_terms["joint"][0] == pytest.approx(1.0)
     _, there = run("close_fridge", OPEN, opened(FRIDGE, 0.1), opened(FRIDGE, 0.05))
@@ -433,7 +436,7 @@ def test_a_broken_hold_costs_one_when_opening_and_ten_when_closing():
         assert outcome.reward_terms["constraint"][0] == penalty
 
 
-def test_pick_pays_for_a_broken_hold_beside_the_drop_unless_told_otherwise():
+def test_the_broken_hold_penalty_of_pick_can_be_disabled():
     before, broken = world(held=np.array([1])), world(violation=np.array([True]))
     _, ours = run("pick", PICK, before, broken)
     assert (ours.reward_terms["constraint"][0], ours.reward_terms["drop"][0]) == (-1.0, -0.5)
@@ -442,7 +445,7 @@ def test_pick_pays_for_a_broken_hold_beside_the_drop_unless_told_otherwise():
     assert habitat.reward[0] == pytest.approx(-0.5 - 0.005)
 
 
-def test_opening_goes_on_with_the_arm_at_rest_until_stop_is_called():
+def test_opening_continues_with_the_arm_at_rest_until_stop_is_called():
     back = [world(), cup_at(1, 2.9, 1), world()]
     assert failure("open_fridge", OPEN, *back) == ""
     assert failure("open_fridge", OPEN, *back, stop=True) == "stopped"
@@ -461,10 +464,10 @@ def test_a_broken_hold_ends_opening_and_closing_in_training_and_not_within_a_pla
         assert {v.limits.broken_hold for v in spec.protocols.values()} == {"goes_on"}
 
 
-# -- What all skills share ---------------------------------------------------------------------
+# -- Shared by all skills ----------------------------------------------------------------------
 
 
-def test_rises_of_force_cost_up_to_the_cap_and_falls_nothing():
+def test_rises_of_force_are_penalised_up_to_a_cap_and_falls_are_free():
     costs = {30.0: 0.003, 90.0: 0.009, 500.0: 0.01, 0.0: 0.0}
     for rise, cost in costs.items():
         _, outcome = run("pick", PICK, pushed(0.0, 70.0), pushed(rise, 70.0 + rise))
@@ -473,7 +476,7 @@ def test_rises_of_force_cost_up_to_the_cap_and_falls_nothing():
     assert falling.reward_terms["force"][0] == 0.0
 
 
-def test_the_speed_of_the_base_costs_by_its_square() -> None:
+def test_the_penalty_on_base_speed_is_quadratic() -> None:
     moving = world(base_velocity=np.array([[0.3, -0.4, 2.0]]))
     _, outcome = run("pick", PICK, world(), moving, speed=0.02)
     assert outcome.reward_terms["speed"][0] == pytest.approx(-0.02 * (0.25 + 1.0))
@@ -484,7 +487,7 @@ def test_the_speed_of_the_base_costs_by_its_square() -> None:
     ("skill", "goal", "carried"),
     [("pick", PICK, True), ("place", PLACE, False), ("open_fridge", OPEN, True)],
 )
-def test_the_way_to_where_the_arm_gets_at_the_goal_counts_until_it_is_there(
+def test_path_progress_is_rewarded_until_the_grasp_or_release(
     skill: str, goal: SkillGoal, carried: bool
 ) -> None:
     spec = get(skill)
@@ -509,7 +512,7 @@ def test_a_task_sums_the_rises_of_force_since_it_began():
     assert state.force_sum[0] == pytest.approx(30.0)
 
 
-def test_exceeding_a_limit_on_force_ends_the_episode_at_a_price():
+def test_exceeding_a_force_limit_ends_the_episode_with_a_penalty():
     _, instant = run("navigate", AHEAD, pushed(9000.0), pushed(10001.0))
     assert instant.reward_terms["force_end"][0] == -1.0
     assert instant.terminated[0] and FAILURES[instant.failure[0]] == "force_limit"
@@ -534,7 +537,7 @@ def test_the_horizon_truncates_and_does_not_terminate():
     assert success.terminated[0] and not success.truncated[0]
 
 
-def test_a_quiet_step_costs_only_the_slack():
+def test_a_step_without_change_costs_only_the_slack():
     for name in planned():
         goal = SkillGoal(1, (1.0, 9.0, 0.8), "fridge_push_point")
         start = world(held=np.array([1])) if name == "place" else opened(FRIDGE, 0.3)
@@ -559,7 +562,7 @@ def test_the_reward_is_the_sum_of_its_terms(name: str):
 
 
 def two_steps(name: str, worlds: list, goals: Goals, actions: list) -> dict[str, Any]:
-    """What two steps give: task state, measures, outcomes and all that may be observed."""
+    """Runs two steps; returns task state, measures, outcomes and observations by name."""
     spec = get(name)
     skill, settings, limits = spec.definition, spec.load_settings(), spec.thresholds
     state = task.begin(skill, goals, worlds[0], limits)
@@ -568,7 +571,7 @@ def two_steps(name: str, worlds: list, goals: Goals, actions: list) -> dict[str,
         held, joint = world_.held, world_.held_joint
         masked = task.masked(action, skill.mask(), held, joint, skill.grip)
         state, measures, outcome = task.step(skill, state, masked, world_, settings, limits)
-        # In place of the way along the floor and the scans, which these worlds do not have.
+        # Stand-ins for readings such as paths and scans, which these worlds do not have.
         readings = Readings(
             way=world_.ee_pos,
             hand=world_.ee_quat,
@@ -643,46 +646,46 @@ def test_random_worlds_bring_every_skill_to_success_and_to_failure(name: str):
 # -- Masks, sensors, state, settings -----------------------------------------------------------
 
 
-def test_masking_leaves_what_the_skill_may_not_use_at_rest():
+def test_masked_action_parts_are_neutral_and_the_grip_keeps_its_object():
     actions = np.ones((2, act.SIZE))
     held, joint = np.array([-1, 3]), np.array([-1, -1])
     masked = task.masked(actions, get("navigate").definition.mask(), held, joint)
     assert (masked[:, act.ARM] == 0).all() and (masked[:, act.BASE] == 1).all()
-    assert masked[:, act.GRIP].tolist() == [-1.0, 1.0]  # keeps what it holds
+    assert masked[:, act.GRIP].tolist() == [-1.0, 1.0]  # keeps the held object
     pick = task.masked(-actions, get("pick").definition.mask(), held, joint)
     assert (pick[:, : act.STOP] == -1).all() and (pick[:, act.STOP] == -1).all()
     assert (actions == 1.0).all()
 
 
 def grips(name: str, wanted: float) -> list[float]:
-    """The grip of a skill's action with an empty cup, an object in it, and a handle."""
+    """Returns the masked grip with an empty cup, with a held object and with a held handle."""
     held, joint = np.array([-1, 3, -1]), np.array([-1, -1, 0])
     skill, actions = get(name).definition, np.full((3, act.SIZE), wanted)
     return task.masked(actions, skill.mask(), held, joint, skill.grip)[:, act.GRIP].tolist()
 
 
-def test_pick_does_not_let_go_of_what_it_holds():
+def test_pick_cannot_release_a_held_object_or_handle():
     assert grips("pick", -0.5) == [-0.5, 1.0, 1.0]
     assert grips("pick", 0.5) == [0.5, 1.0, 1.0]
 
 
-def test_place_takes_nothing_once_its_hand_is_empty():
+def test_place_cannot_grasp_with_an_empty_cup():
     assert grips("place", 0.5) == [-1.0, 0.5, 0.5]
     assert grips("place", -0.5) == [-1.0, -0.5, -0.5]
 
 
-def test_opening_may_do_all_with_its_grip():
+def test_opening_may_grasp_and_release():
     assert grips("open_drawer", 0.5) == [0.5] * 3 and grips("open_drawer", -0.5) == [-0.5] * 3
 
 
-def test_a_skill_without_a_grip_keeps_an_object_and_lets_go_of_a_handle():
+def test_a_skill_without_a_grip_keeps_an_object_and_releases_a_handle():
     assert grips("navigate", 0.5) == grips("navigate", -0.5) == [-1.0, 1.0, -1.0]
 
 
 def seen_by(
     name: str, goal: SkillGoal, start: WorldState, now: WorldState, sensors: tuple[str, ...]
 ) -> np.ndarray:
-    """What sensors of a skill show of a world after it began in another."""
+    """Returns what sensors read in world `now` if the skill began in world `start`."""
     spec = get(name)
     skill, limits = spec.definition, spec.thresholds
     state = task.begin(skill, Goals.of([goal]), start, limits)
@@ -691,7 +694,7 @@ def seen_by(
     return observation.observe(skill, sensors, seen)[0]
 
 
-def test_sensors_say_where_things_are_in_the_frame_of_the_base():
+def test_sensors_give_positions_in_the_frame_of_the_base():
     goal = SkillGoal(0, (0.0, 4.0, 0.7))
     moving = world(base_velocity=np.array([[0.0, 0.5, 0.3]]), held=np.array([0]))
     vector = seen_by("place", goal, moving, moving, observation.FULL)
@@ -706,7 +709,7 @@ def test_sensors_say_where_things_are_in_the_frame_of_the_base():
     assert seen["reach"] == pytest.approx([-0.5, 1.0, -0.2], abs=1e-6)  # to (0, 2, 0.8)
 
 
-def test_margins_are_the_conditions_of_place() -> None:
+def test_the_margins_sensor_gives_negated_margins_of_place() -> None:
     goal, near = SkillGoal(0, (0.0, 2.0, 0.9)), carrying(0.0, 2.05, 0.85)
     to_goal, rest = seen_by("place", goal, near, near, (observation.MARGINS,))
     conditions = judged("place", goal, near, near).conditions
@@ -722,7 +725,7 @@ def test_habitat_sensors_of_navigate_are_distance_and_angle_with_left_positive()
     assert len(vector) == 9
 
 
-def test_habitat_sensors_of_pick_see_the_objects_start_in_the_frame_of_the_cup():
+def test_habitat_sensors_of_pick_give_the_objects_start_in_the_frame_of_the_cup():
     # The cup's x axis points down, its y axis along the world's y.
     down = world(ee_quat=np.array([[math.sqrt(0.5), 0.0, math.sqrt(0.5), 0.0]]))
     moved = world(ee_quat=down.ee_quat, object_pos=down.object_pos + 5.0)
@@ -731,8 +734,8 @@ def test_habitat_sensors_of_pick_see_the_objects_start_in_the_frame_of_the_cup()
     assert len(vector) == 14
 
 
-def test_fetch_says_where_the_objects_start_and_the_goal_are_along_the_axes_of_the_base():
-    # The robot faces the world's y, so what lies at x = 0 is a metre to its left.
+def test_fetch_sensors_give_object_start_and_goal_along_the_axes_of_the_base():
+    # The robot faces the world's y axis, so a point at x = 0 is 1 m to its left.
     for skill, goal, sensor in (
         ("pick", SkillGoal(0), "start_reach"),
         ("place", SkillGoal(0, (0.0, 2.0, 0.8)), "goal_reach"),
@@ -740,7 +743,7 @@ def test_fetch_says_where_the_objects_start_and_the_goal_are_along_the_axes_of_t
         definition = get(skill).definition
         names = PolicyInputs.of(skill, "fetch").sensors
         assert set(definition.sensors) < set(names) and observation.LASER in names
-        moved = world(object_pos=world().object_pos + 5.0)  # where it was is what counts
+        moved = world(object_pos=world().object_pos + 5.0)  # only the start position counts
         seen = seen_by(skill, goal, world(), moved, (sensor,))
         assert seen == pytest.approx([-0.5, 1.0, -0.2], abs=1e-6)
 
@@ -750,7 +753,7 @@ class HighPick(Pick):
     full_sensors = ("height", "arm")
 
 
-def test_a_skill_may_have_sensors_of_its_own():
+def test_a_skill_may_define_its_own_sensors():
     skill, limits = HighPick(), get("pick").thresholds
     with registered(dataclasses.replace(get("pick"), name="high", definition=skill, actions=())):
         inputs = PolicyInputs.of("high", "full")
@@ -767,7 +770,7 @@ def test_a_skill_may_have_sensors_of_its_own():
 
 
 def some_tasks(name: str, count: int = 6) -> TaskState:
-    """Tasks in different states, in the middle of an episode."""
+    """Returns `count` different task states in the middle of an episode."""
     worlds, goals, actions = some_steps(count)
     spec = get(name)
     skill, settings, limits = spec.definition, spec.load_settings(), spec.thresholds
@@ -776,7 +779,7 @@ def some_tasks(name: str, count: int = 6) -> TaskState:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two structs are of one kind and have equal arrays of equal kinds."""
+    """Returns whether two structs have the same type and equal arrays of equal dtypes."""
     ours, theirs = arrays_of(one), arrays_of(other)
     return type(one) is type(other) and all(
         ours[name].dtype == theirs[name].dtype and np.array_equal(ours[name], theirs[name])
@@ -784,7 +787,7 @@ def same(one: Any, other: Any) -> bool:
     )
 
 
-def test_task_state_survives_its_arrays_and_refuses_others():
+def test_task_state_is_restored_from_its_arrays_and_refuses_others():
     state, _ = run("pick", PICK, cup_at(1, 2, 1.3), cup_at(1, 2, 1.2))
     arrays = state.to_arrays()
     blank = some_tasks("pick", 1)
@@ -799,7 +802,7 @@ def test_task_state_survives_its_arrays_and_refuses_others():
 
 
 @pytest.mark.parametrize("name", planned())
-def test_homes_taken_from_a_struct_are_put_into_any_places_of_a_room(name: str):
+def test_rows_of_a_struct_can_be_put_into_any_rows_of_a_room(name: str):
     state = some_tasks(name)
     order, places = np.array([4, 0, 3]), np.array([7, 1, 2])
     taken = state.take(order)
@@ -816,7 +819,7 @@ def test_homes_taken_from_a_struct_are_put_into_any_places_of_a_room(name: str):
 
 
 @pytest.mark.parametrize("name", planned())
-def test_a_struct_comes_back_from_its_arrays_which_are_copies(name: str):
+def test_a_struct_is_restored_from_its_arrays_which_are_copies(name: str):
     state = some_tasks(name)
     arrays = state.to_arrays()
     again = state.room(1).like(arrays)
@@ -826,7 +829,7 @@ def test_a_struct_comes_back_from_its_arrays_which_are_copies(name: str):
     assert same(again, state) and state.steps.tolist() == [1] * 6
 
 
-def test_homes_are_taken_from_a_struct_of_tensors():
+def test_rows_are_taken_from_a_struct_of_tensors():
     state = some_tasks("place")
     taken = to_torch(state).take(torch.tensor([4, 1]))
     assert isinstance(taken.memory.distance, torch.Tensor)
@@ -842,7 +845,7 @@ def test_goals_refuse_an_unknown_marker():
 
 
 @pytest.mark.parametrize("name", planned())
-def test_settings_files_give_every_entry_and_fit(name: str):
+def test_settings_files_state_every_entry_and_load(name: str):
     kind = get(name).definition.settings_type
     text = (config._presets("skill") / f"{name}.yaml").read_text()
     expected = {field.name for field in dataclasses.fields(kind)}
@@ -885,7 +888,7 @@ def test_limits_of_every_protocol_are_entries_of_the_skills_settings(name: str):
 
 
 @pytest.mark.parametrize("after", [world(), world(held_joint=np.array([FRIDGE]))])
-def test_a_handle_in_the_cup_when_pick_begins_is_no_object_that_could_be_dropped(after: WorldState):
+def test_a_handle_held_at_the_start_of_pick_causes_no_failure(after: WorldState):
     handle = world(held_joint=np.array([FRIDGE]))
     assert failure_of(judged("pick", PICK, handle, after)) == ""
 

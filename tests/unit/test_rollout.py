@@ -8,7 +8,7 @@ from tpsrl.rl.collection.rollout import Rollout
 
 
 def by_env(rollout: Rollout) -> list[list[int]]:
-    """The fresh rows of each environment, in row order."""
+    """Returns the fresh rows of each environment, in row order."""
     fresh = rollout.rows[: rollout.num_fresh]
     return [[int(r) for r in fresh if rollout.env[r] == e] for e in range(rollout.num_envs)]
 
@@ -50,7 +50,7 @@ def test_every_step_appears_once_and_in_order_over_fifty_rollouts():
         driver.collect(rollout, version=number)
         assert rollout.num_fresh == len(rollout.rows) == 16
         assert_holds(rollout, driver.completed(number))
-    assert carried > 50  # so that there was something to lose
+    assert carried > 50  # so that lost rows would be noticed
     assert sum(len(history) for history in driver.seen) == 50 * 16 + len(rollout.in_flight)
 
 
@@ -84,10 +84,10 @@ def test_inputs_at_the_first_step_of_an_episode_are_zero():
     assert start.all() and not previous.any() and not memory.any()
 
 
-# What follows the rows.
+# Bootstrap values.
 
 
-def test_bootstrap_is_the_value_of_what_follows_wherever_a_sequence_is_cut():
+def test_bootstrap_is_the_next_value_wherever_a_sequence_is_cut():
     rollout, _policy, driver = collected(size=80, rollouts=4)
     kinds = set()
     for rows, transitions in zip(by_env(rollout), driver.completed(3), strict=True):
@@ -102,14 +102,14 @@ def test_bootstrap_is_the_value_of_what_follows_wherever_a_sequence_is_cut():
     assert kinds == {"truncated", "in flight", "waiting"}
 
 
-def test_finishing_takes_one_batch_of_no_more_than_is_needed():
+def test_finishing_evaluates_only_the_needed_values_in_one_batch():
     policy = TinyPolicy()
     rollout, driver = make_rollout(policy), Driver(policy, 5, seed=1)
     rollout.begin()
-    asked = []
+    observed = []
 
     def observe(envs):
-        asked.extend(envs)
+        observed.extend(envs)
         return driver.observe(envs)
 
     driver.collect(rollout)
@@ -119,11 +119,11 @@ def test_finishing_takes_one_batch_of_no_more_than_is_needed():
     rollout.finish(policy, observe)
     last = [history[-1] for history in driver.seen if history[-1].rollout == 0]
     waiting = [seen.env for seen in last if not (seen.terminated or seen.truncated)]
-    assert sorted(asked) == waiting
+    assert sorted(observed) == waiting
     assert policy.calls == [truncated + len(waiting)]
 
 
-def test_finishing_asks_nothing_where_every_episode_terminated():
+def test_finishing_evaluates_nothing_if_every_episode_terminated():
     policy = TinyPolicy()
     rollout, driver = make_rollout(policy, 2, 2), Driver(policy, 2, seed=1)
     rollout.begin()
@@ -137,7 +137,7 @@ def test_finishing_asks_nothing_where_every_episode_terminated():
 # Misuse.
 
 
-def test_more_steps_than_there_is_room_are_refused():
+def test_more_steps_than_a_rollout_has_room_for_are_refused():
     policy = TinyPolicy()
     rollout, driver = make_rollout(policy, 3, 2), Driver(policy, 3, seed=0, end=0.0)
     rollout.begin()
@@ -149,7 +149,7 @@ def test_more_steps_than_there_is_room_are_refused():
     assert rollout.full and list(rollout.in_flight) == [1]
 
 
-def test_an_environment_in_flight_cannot_act_and_one_that_is_not_cannot_complete_a_step():
+def test_an_environment_cannot_act_twice_or_complete_a_step_without_an_action():
     policy = TinyPolicy()
     rollout, driver = make_rollout(policy), Driver(policy, 5, seed=0)
     rollout.begin()
@@ -170,7 +170,7 @@ def test_a_truncated_step_without_its_final_observation_is_refused():
         rollout.complete([1], np.zeros(1), np.zeros(1, bool), np.ones(1, bool))
 
 
-def test_rows_are_there_from_finishing_to_beginning():
+def test_rows_are_available_only_between_finish_and_begin():
     rollout, _, driver = collected()
     with pytest.raises(ValueError, match="begin the next"):
         driver.act(rollout, np.array([e for e in range(5) if not driver.flying(e)]), 0)
@@ -199,7 +199,7 @@ def test_a_dropped_environment_loses_its_unfinished_episode_and_nothing_else():
                 assert rollout.bootstrap[row] == pytest.approx(driver.following(seen), abs=1e-5)
 
 
-def test_withdrawn_rows_are_not_taken_for_stale_ones():
+def test_withdrawn_rows_are_not_used_as_stale_rows():
     rollout, policy, driver = collected(seed=5)
     before = {float(v) for v in rollout.log_prob[rollout.rows]}
     rollout.begin()
@@ -223,7 +223,7 @@ def test_a_preempted_rollout_is_filled_with_the_youngest_rows_of_the_last_one():
     rollout.begin()
     driver.collect(rollout, count=20, fill=True)
     assert rollout.num_fresh == 20
-    # The rows in flight stand where some of the old ones did.
+    # The rows in flight have replaced some of the old rows.
     assert 60 - len(rollout.in_flight) <= len(rollout.rows) <= 60
     stale = rollout.rows[20:]
     assert list(stale) == old[-len(stale) :]
@@ -233,7 +233,7 @@ def test_a_preempted_rollout_is_filled_with_the_youngest_rows_of_the_last_one():
     assert_holds(rollout, driver.completed(1))
 
 
-def test_a_preempted_rollout_with_little_behind_it_stays_smaller():
+def test_a_preempted_rollout_without_earlier_rows_stays_smaller():
     policy = TinyPolicy()
     rollout, driver = make_rollout(policy), Driver(policy, 5, seed=1)
     rollout.begin()
@@ -242,15 +242,15 @@ def test_a_preempted_rollout_with_little_behind_it_stays_smaller():
 
 
 @pytest.mark.slow
-def test_rows_once_in_flight_are_not_taken_for_stale_ones():
+def test_rows_once_in_flight_are_not_used_as_stale_rows():
     policy = TinyPolicy()
     rollout, driver = make_rollout(policy), Driver(policy, 5, seed=8)
     for number in range(12):
         rollout.begin()
         driver.collect(rollout, count=int(driver.rng.integers(1, 60)), fill=True)
-        told = {(s.env, s.log_prob) for h in driver.seen for s in h if s.rollout >= 0}
+        known = {(s.env, s.log_prob) for h in driver.seen for s in h if s.rollout >= 0}
         rows = [(int(rollout.env[r]), float(rollout.log_prob[r])) for r in rollout.rows]
-        assert len(set(rows)) == len(rows) and set(rows) <= told
+        assert len(set(rows)) == len(rows) and set(rows) <= known
         assert_holds(rollout, driver.completed(number))
 
 
@@ -258,7 +258,7 @@ def test_rows_once_in_flight_are_not_taken_for_stale_ones():
 
 
 @pytest.mark.slow
-def test_the_next_rollout_can_be_another_buffer_and_leaves_the_first_as_it_is():
+def test_the_next_rollout_can_be_another_buffer_and_leaves_the_first_unchanged():
     policy = TinyPolicy()
     buffers, driver = [make_rollout(policy), make_rollout(policy)], Driver(policy, 5, seed=2)
     buffers[0].begin()
@@ -273,7 +273,7 @@ def test_the_next_rollout_can_be_another_buffer_and_leaves_the_first_as_it_is():
         assert_holds(now, driver.completed(number))
 
 
-def test_a_rollout_goes_on_from_its_state():
+def test_a_rollout_resumes_from_its_state():
     rollout, policy, driver = collected(rollouts=2)
     tensors, note = rollout.state_dict()
     assert len(tensors["rows.env"]) == len(rollout.in_flight) > 0
@@ -296,7 +296,7 @@ def test_state_of_another_policy_is_refused():
         make_rollout(TinyPolicy()).load_state_dict(tensors, note)
 
 
-def test_state_whose_parts_do_not_fit_together_is_refused():
+def test_state_with_inconsistent_parts_is_refused():
     rollout, _, _ = collected()
     tensors, note = rollout.state_dict()
     other = make_rollout(TinyPolicy())

@@ -10,7 +10,7 @@ N, T = 4, 2
 
 
 def rollout(*acted: int) -> Rollout:
-    """One in which these environments have acted, one after the other."""
+    """Returns a rollout in which these environments have acted, in this order."""
     made = Rollout(SPEC, N, N * T, 0)
     made.begin()
     no = np.zeros(1, bool)
@@ -34,7 +34,7 @@ def envs(*numbers: int) -> np.ndarray:
     return np.array(numbers, int)
 
 
-def test_in_lock_step_all_act_or_none() -> None:
+def test_under_sync_all_environments_act_or_none() -> None:
     sync = SyncSchedule(N)
     assert sync.turn(rollout(), envs(3, 0, 2), True, 0).tolist() == []
     assert sync.turn(rollout(), envs(3, 0, 2, 1), False, 0).tolist() == [0, 1, 2, 3]
@@ -42,7 +42,7 @@ def test_in_lock_step_all_act_or_none() -> None:
     assert sync.lead(envs(0, 1, 2, 3)).tolist() == []
 
 
-def test_ver_takes_the_longest_idle_first_and_waits_for_nobody() -> None:
+def test_ver_takes_the_longest_idle_first_and_waits_only_if_none_acted() -> None:
     ver = VerSchedule(1, 2)
     assert ver.turn(rollout(), envs(3, 0, 2), True, 0).tolist() == [3, 0]
     assert ver.turn(rollout(), envs(3, 0, 2), True, 1).tolist() == [3, 0, 2]
@@ -51,24 +51,24 @@ def test_ver_takes_the_longest_idle_first_and_waits_for_nobody() -> None:
     assert ver.lead(envs(3, 0, 2)).tolist() == [3, 0, 2]
 
 
-def test_ver_waits_for_a_batch_only_while_more_can_come() -> None:
+def test_ver_waits_for_a_minimum_batch_only_while_environments_are_stepping() -> None:
     ver = VerSchedule(3, 4)
     assert ver.turn(rollout(), envs(3, 0), True, 0).tolist() == []
     assert ver.wait_for(rollout(), envs(3, 0), 0) == 1
     assert ver.turn(rollout(), envs(3, 0), False, 0).tolist() == [3, 0]
 
 
-def test_without_variable_experience_nobody_gives_more_than_its_steps() -> None:
+def test_under_nover_no_environment_gives_more_than_its_steps() -> None:
     nover, filled = NoVerSchedule(N, 1, N), rollout(3, 3, 0)
     assert nover.turn(filled, envs(3, 0, 2), True, 0).tolist() == [0, 2]
     assert nover.turn(filled, envs(3), True, 0).tolist() == []
     assert nover.wait_for(filled, envs(3), 0) == 1
-    # It belongs to the next rollout, so whoever has given its steps acts as well.
+    # These steps belong to the next rollout, so environments that gave all steps act too.
     assert nover.lead(envs(3, 0)).tolist() == [3, 0]
 
 
 @pytest.mark.parametrize(("idle", "missing"), [((3,), 2), ((3, 0), 1), ((0, 1, 2), 1)])
-def test_a_batch_is_waited_for_of_those_who_have_steps_to_give(
+def test_nover_waits_for_a_batch_of_environments_with_steps_to_give(
     idle: tuple[int, ...], missing: int
 ) -> None:
     nover = NoVerSchedule(N, 2, N)

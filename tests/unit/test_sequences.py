@@ -13,7 +13,7 @@ def parts(rollout: Rollout, count: int, seed: int = 0) -> list[Minibatch]:
 
 
 def unpacked(part: Minibatch) -> list[list[int]]:
-    """The rows of each sequence of a packed mini-batch, by a plain loop."""
+    """Returns the rows of each sequence of a packed mini-batch, by a plain loop."""
     rows, found = part.rows.tolist(), []
     for size in part.pack.batch_sizes.tolist():
         step, rows = rows[:size], rows[size:]
@@ -33,7 +33,7 @@ def test_every_step_is_in_one_minibatch_and_sizes_differ_by_one_at_most(count):
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
-def test_sequences_are_those_of_the_rollout_cut_only_between_minibatches(count):
+def test_sequences_of_the_rollout_are_cut_only_between_minibatches(count):
     rollout, _, _ = collected(seed=4, rollouts=3)
     expected = sequences_of(rollout)
     tails = 0
@@ -49,7 +49,7 @@ def test_sequences_are_those_of_the_rollout_cut_only_between_minibatches(count):
         assert found == sorted(expected) and len(found) > 10
 
 
-def test_memory_is_what_was_recorded_at_the_first_row_of_each_sequence():
+def test_memory_is_the_recorded_one_of_the_first_row_of_each_sequence():
     rollout, _, _ = collected(rollouts=2)
     for part in parts(rollout, 4):
         first = [sequence[0] for sequence in unpacked(part)]
@@ -66,7 +66,7 @@ def test_an_episode_starts_at_the_first_row_of_a_sequence_only():
 
 
 @pytest.mark.parametrize("num_envs", [1, 5])
-def test_stale_rows_are_sequences_of_their_own(num_envs):
+def test_stale_rows_form_separate_sequences(num_envs):
     rollout, _, driver = collected(num_envs=num_envs)
     rollout.begin()
     driver.collect(rollout, count=25, fill=True)
@@ -77,7 +77,7 @@ def test_stale_rows_are_sequences_of_their_own(num_envs):
     assert {int(rollout.generation[sequence[0]]) for sequence in found} == {1, 2}
 
 
-def test_order_is_random_and_the_generators():
+def test_the_order_is_random_and_determined_by_the_generator():
     rollout, _, _ = collected()
     one, same, other = parts(rollout, 2, 5), parts(rollout, 2, 5), parts(rollout, 2, 6)
     assert all(torch.equal(a.rows, b.rows) for a, b in zip(one, same, strict=True))
@@ -85,7 +85,7 @@ def test_order_is_random_and_the_generators():
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_pack_order_is_that_of_torch(seed):
+def test_pack_order_equals_that_of_torch(seed):
     rng = np.random.default_rng(seed)
     lengths = rng.integers(1, [2, 5, 40][seed % 3], size=rng.integers(1, 30))
     steps = torch.arange(lengths.sum()).split(lengths.tolist())
@@ -103,7 +103,7 @@ def test_more_minibatches_than_steps_are_refused():
         parts(rollout, 61)
 
 
-def test_without_memory_every_step_is_a_sequence_of_its_own_in_random_order():
+def test_without_memory_every_step_is_its_own_sequence_in_random_order():
     rollout, _, _ = collected(rollouts=2)
     rollout.memory = rollout.memory[:, :0]
     found = parts(rollout, 4)

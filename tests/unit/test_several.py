@@ -32,7 +32,7 @@ FORCES = Forces(SPREAD, SPREAD)
 
 
 def scenario_report(settings: Any, console: Console) -> Report:
-    """What an evaluation of four episodes would report."""
+    """Returns a report as of an evaluation of four episodes."""
     report = summarise(HEADER, [episode(0, 3)])
     stages = [
         structs.replace(
@@ -72,7 +72,7 @@ def skill_report(settings: Any, console: Console) -> SkillReport:
     )
 
 
-def test_all_scenarios_stand_in_one_table_with_their_own_reports_beside(tmp_path: Path) -> None:
+def test_all_scenarios_are_in_one_table_that_links_their_reports(tmp_path: Path) -> None:
     settings = config.load(AllSettings, config.parse(["protocol=m3", f"out={tmp_path}"]))
     console = Console(record=True, width=80)
     summary = evaluate_scenarios(settings, console, scenario_report)
@@ -106,7 +106,7 @@ def test_the_table_of_all_scenarios_has_both_readings_of_timeouts(tmp_path: Path
     assert '<th class="n">ignored</th>' in (tmp_path / "report.html").read_text()
 
 
-def test_the_index_says_how_many_episodes_were_lost(tmp_path: Path) -> None:
+def test_the_summary_states_how_many_episodes_were_lost(tmp_path: Path) -> None:
     def report(settings: Any, console: Console) -> Report:
         found = scenario_report(settings, console)
         if settings.scenario.name != "set_table":
@@ -117,8 +117,8 @@ def test_the_index_says_how_many_episodes_were_lost(tmp_path: Path) -> None:
     console = Console(record=True, width=80)
     summary = evaluate_scenarios(settings, console, report)
     assert summary.num_episodes == 4
-    told = "episodes lost and not counted: set_table 1"
-    assert told in console.export_text() and told in (tmp_path / "report.html").read_text()
+    line = "episodes lost and not counted: set_table 1"
+    assert line in console.export_text() and line in (tmp_path / "report.html").read_text()
 
 
 def test_every_scenario_is_run_under_the_same_settings(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_every_scenario_is_run_under_the_same_settings(tmp_path: Path) -> None:
     assert seen == [(name, str(tmp_path / name), 3, 5) for name in expected]
 
 
-def test_all_skills_stand_in_one_table(tmp_path: Path) -> None:
+def test_all_skills_are_in_one_table(tmp_path: Path) -> None:
     settings = config.load(SkillsSettings, config.parse(["agent=zero", f"out={tmp_path}"]))
     console = Console(record=True, width=120)
     summary = evaluate_skills(settings, console, skill_report)

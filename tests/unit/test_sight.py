@@ -1,4 +1,4 @@
-"""What the head camera has in sight: things and walls made of a few boxes."""
+"""Visibility from the head camera, with objects and walls made of a few boxes."""
 
 import math
 
@@ -27,18 +27,18 @@ CHAIR = box(0.9, 0.0, 0.4, 0.2, 0.2, 0.4)
 WALL = box(0.6, 0.0, 1.2, 0.02, 2.0, 1.2)
 
 
-def test_points_lie_on_the_surfaces_by_their_area() -> None:
+def test_points_are_distributed_over_surfaces_by_area() -> None:
     large, small = box(0.0, 0.0, 0.5, 0.4, 0.3, 0.5, yaw=0.7), box(5.0, 0.0, 0.5, 0.2, 0.15, 0.25)
     points = surface_points(*together(large, small))
     assert points.shape == (NUM_POINTS, 3)
     on_small = points[:, 0] > 3.0
-    assert on_small.sum() == NUM_POINTS / 5  # half as large, so a quarter of the other's surface
+    assert on_small.sum() == NUM_POINTS / 5  # half as long, so a quarter of the other's surface
     for own, boxes in ((points[~on_small], large), (points[on_small], small)):
         local = np.abs((own - boxes[0][0]) @ boxes[1][0]) / boxes[2][0]
         assert np.allclose(local.max(axis=1), 1.0) and (local > 0.999).sum() == len(own)
 
 
-def test_a_thing_in_front_is_seen_and_one_behind_only_by_turning() -> None:
+def test_an_object_in_front_is_seen_and_one_behind_only_by_turning() -> None:
     points = surface_points(*CHAIR)
     behind = np.array([[0.0, 0.0, math.pi]])
     assert in_sight(HERE, points, NOTHING).tolist() == [True]
@@ -46,7 +46,7 @@ def test_a_thing_in_front_is_seen_and_one_behind_only_by_turning() -> None:
     assert in_sight(behind, points, NOTHING, turning=True).tolist() == [True]
 
 
-def test_a_wall_in_between_hides_a_thing_and_one_behind_it_does_not() -> None:
+def test_a_tall_wall_in_between_hides_an_object_and_other_walls_do_not() -> None:
     points = surface_points(*CHAIR)
     assert not in_sight(HERE, points, WALL, turning=True)[0]
     assert in_sight(HERE, points, box(1.2, 0.0, 1.2, 0.02, 2.0, 1.2), turning=True)[0]
@@ -54,21 +54,21 @@ def test_a_wall_in_between_hides_a_thing_and_one_behind_it_does_not() -> None:
 
 
 @pytest.mark.parametrize(("height", "seen"), [(0.3, True), (1.4, True), (2.4, False)])
-def test_what_hangs_above_the_picture_is_not_seen(height: float, seen: bool) -> None:
+def test_an_object_above_the_picture_is_not_seen(height: float, seen: bool) -> None:
     points = surface_points(*box(0.9, 0.0, height, 0.1, 0.3, 0.1))
     assert in_sight(HERE, points, NOTHING, turning=True)[0] == seen
 
 
-def test_what_is_out_of_range_is_not_seen() -> None:
+def test_an_object_out_of_range_is_not_seen() -> None:
     points = surface_points(*box(4.0, 0.0, 0.5, 0.2, 0.2, 0.5))
     assert in_sight(HERE, points, NOTHING)[0]
     assert not in_sight(HERE, points, NOTHING, range_m=3.0)[0]
 
 
-def test_a_tenth_of_a_thing_has_to_be_seen() -> None:
+def test_an_object_is_seen_if_a_tenth_of_its_points_is_visible() -> None:
     points = surface_points(*CHAIR)
     shares = []
-    for edge in np.linspace(-0.5, 0.5, 21):  # a wall that ends there
+    for edge in np.linspace(-0.5, 0.5, 21):  # y (m) of the wall's end
         wall = box(0.6, edge - 1.0, 1.2, 0.02, 1.0, 1.2)
         each = [in_sight(HERE, np.tile(p, (NUM_POINTS, 1)), wall, turning=True)[0] for p in points]
         shares.append((sum(each) / NUM_POINTS, in_sight(HERE, points, wall, turning=True)[0]))

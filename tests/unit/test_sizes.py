@@ -1,4 +1,4 @@
-"""What does not fit into memory is refused, with what would fit."""
+"""Refusal of settings that do not fit into memory, with the largest values that fit."""
 
 import dataclasses
 import functools
@@ -39,7 +39,7 @@ def preset(name: str = "cpu_fast", **changes: object) -> TrainSettings:
 
 
 @pytest.mark.parametrize("name", config.preset_names("train"))
-def test_every_preset_fits(name: str) -> None:
+def test_every_preset_fits_into_memory(name: str) -> None:
     sizes.check(preset(name), 64)
 
 
@@ -57,7 +57,7 @@ def test_every_preset_fits(name: str) -> None:
         ("preset.policy.encoder_width", {"encoder_width": 10**30}, 64),
     ],
 )
-def test_the_field_that_does_not_fit_is_named_with_what_would(
+def test_a_field_that_does_not_fit_is_named_with_the_largest_value_that_fits(
     field: str, change: dict[str, int], depth: int
 ) -> None:
     small = {"num_envs": 8, "num_steps": 64} | change
@@ -79,7 +79,7 @@ def test_the_field_that_does_not_fit_is_named_with_what_would(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("encoder", ENCODER_NAMES)
-def test_a_network_has_at_least_as_many_weights_as_its_widths_say(encoder: str) -> None:
+def test_the_count_of_weights_is_exact_and_not_below_the_lower_bound(encoder: str) -> None:
     spec = EnvSpec({"state": (5,), "depth": (64, 64)}, (True,))
     narrow = PolicySettings(encoder, encoder_width=8, visual_width=32, lstm_width=16)
     other = {"encoder_width": 16, "separate_value": True, "lstm_layers": 0}
@@ -89,22 +89,22 @@ def test_a_network_has_at_least_as_many_weights_as_its_widths_say(encoder: str) 
         assert count == built >= size.least(settings)
 
 
-def test_two_numbers_that_are_both_too_large_name_one_and_what_it_could_be() -> None:
+def test_if_two_values_are_too_large_the_error_assumes_all_others_small() -> None:
     with pytest.raises(UserError, match="with minimal values of all others"):
         sizes.check(preset(num_envs=10**9, lstm_width=10**7), 64)
 
 
-def test_a_state_policy_has_no_pictures_to_keep() -> None:
+def test_a_state_policy_needs_no_memory_for_pictures() -> None:
     sizes.check(preset("cpu_state"), 4096)
 
 
-def test_so_many_ranks_train_together_as_there_is_memory_for() -> None:
+def test_the_number_of_ranks_is_limited_by_memory() -> None:
     sizes.check_ranks(42)
     with pytest.raises(UserError, match=r"^ranks: 1024 needs .* 16\.0 GiB; 42 would fit"):
         sizes.check_ranks(1024)
 
 
-def test_memory_of_this_machine() -> None:
+def test_the_memory_of_this_machine_is_plausible() -> None:
     assert math.isinf(machine.memory_bytes()) or machine.memory_bytes() > 2**28
 
 
@@ -128,7 +128,7 @@ def test_memory_of_this_machine() -> None:
         (["episodes", "tidy_house", "num=1", "out=/"], "out: '/' is a folder; name a file"),
     ],
 )
-def test_what_no_machine_could_do_is_refused_in_one_line(
+def test_impossible_settings_and_unknown_keys_are_refused_in_one_line(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(arguments) == 2
@@ -149,7 +149,7 @@ def test_what_no_machine_could_do_is_refused_in_one_line(
         ("inference_workers", 10**6, "must be between 1 and 1024"),
     ],
 )
-def test_a_number_that_no_training_means_is_out_of_its_range(
+def test_implausible_training_settings_are_out_of_range(
     key: str, value: float, message: str
 ) -> None:
     with pytest.raises(
@@ -159,7 +159,9 @@ def test_a_number_that_no_training_means_is_out_of_its_range(
     assert message in str(error.value)
 
 
-def test_a_long_error_keeps_its_field_and_what_is_valid(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_long_error_keeps_its_field_and_the_valid_values(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert cli.main(["plan", "x" * 5000]) == 2
     line = capsys.readouterr().err.strip()
     assert len(line) <= 320 and line.startswith("tpsrl: error: scenario: unknown value 'xxx")

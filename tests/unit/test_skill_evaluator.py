@@ -30,7 +30,7 @@ from tpsrl.world import action as layout
 
 @dataclasses.dataclass(frozen=True)
 class Fake:
-    """Builds workers with a home without physics; in odd episodes Pick is attempted by nobody."""
+    """Builds workers with a home without physics; in odd episodes the policy does nothing."""
 
     settings: SkillSettings
 
@@ -63,13 +63,13 @@ RAN = decode(
 
 
 def start(index: int = 0) -> Start:
-    """The robot half a metre short of its first object."""
+    """Returns a start state with the robot 0.8 m in front of its first object."""
     episode = fake.make_episode(2, 1, id=f"test/{index}", robot_start=(0.0, 1.2, np.pi / 2))
     return Start(episode, SkillGoal(0, (0.0, 2.0, 0.8)))
 
 
 def recorded(index: int = 0) -> Start:
-    """The same as the recorded state of a home."""
+    """Returns the start state of `start` with the snapshot of a home."""
     given, home = start(index), fake.PicturedHome()
     home.reset([0], [given.episode])
     return dataclasses.replace(given, snapshot=home.snapshot(0))
@@ -84,7 +84,7 @@ def run(skill: str, policy: Any, *overrides: str, at: Start | None = None) -> Sk
     return run_job(chosen, fake.PicturedHome(), policy, SkillJob(at or start(), None))
 
 
-def test_a_skill_that_succeeds_says_so_with_every_part():
+def test_a_successful_skill_reports_that_every_part_holds():
     result = run("pick", fake.Grab())
     assert result.success and result.ended_by == "success" and result.first_cause is None
     assert set(result.parts) == {"holding", "intact", "rest"}
@@ -93,13 +93,13 @@ def test_a_skill_that_succeeds_says_so_with_every_part():
 
 
 @pytest.mark.slow
-def test_the_protocol_says_how_long_a_skill_may_take():
+def test_the_protocol_sets_the_step_limit_of_a_skill():
     assert run("pick", fake.Idle(), "protocol.alone.pick.steps=7").steps == 7
     assert run("pick", fake.Idle()).steps == 300
     assert run("pick", fake.Idle(), "protocol=m3").steps == 200
 
 
-def test_the_protocol_says_when_a_skill_has_succeeded_and_how_much_force_it_may_use():
+def test_the_protocol_sets_success_thresholds_and_force_limits():
     env = environment(settings("pick", "protocol=m3"), fake.PicturedHome(), start())
     assert env.batch.thresholds.rest_m == 0.05
     assert env.batch.settings.force_total_n == 5000.0
@@ -111,13 +111,13 @@ def test_the_protocol_says_when_a_skill_has_succeeded_and_how_much_force_it_may_
     )
 
 
-def test_mshab_asks_pick_for_the_arms_posture_as_well():
+def test_mshab_also_requires_the_arms_posture_of_pick():
     result = run("pick", fake.Grab(), "protocol=mshab")
     assert set(result.parts) == {"holding", "intact", "rest", "posture", "still"}
     assert result.first_cause is not None and result.first_cause.predicate == "posture"
 
 
-def test_what_failed_is_the_first_part_that_did_not_hold():
+def test_the_first_cause_is_the_first_part_that_did_not_hold():
     result = run("pick", fake.Idle(), "protocol.alone.pick.steps=3")
     cause = result.first_cause
     assert cause is not None
@@ -129,7 +129,7 @@ def test_what_failed_is_the_first_part_that_did_not_hold():
     )
 
 
-def test_navigate_reports_how_well_it_drove():
+def test_navigate_reports_distance_driven_and_spl():
     far = fake.make_episode(2, 1, robot_start=(0.0, -1.0, np.pi / 2))
     goal = SkillGoal(0, (0.0, 2.0, 0.8))
     result = run("navigate", fake.Drive(), at=Start(far, goal))
@@ -138,23 +138,23 @@ def test_navigate_reports_how_well_it_drove():
     assert 0.0 < result.path["spl"] <= 1.0
 
 
-def test_means_of_drives_have_intervals_where_drives_differ():
+def test_means_of_path_metrics_have_intervals_where_the_values_differ():
     ways = [{"spl": 0.0, "driven_m": 2.0}, {"spl": 1.0, "driven_m": 2.0}] * 50
     found = path_intervals(ways)
     assert found is not None and found.keys() == {"spl"}
-    # A share of one half of 100 runs: 0.5 -+ 1.96 x 0.05.
+    # A share of 0.5 of 100 runs has the interval 0.5 -+ 1.96 x 0.05.
     assert found["spl"].ci_low == pytest.approx(0.40, abs=0.015)
     assert found["spl"].ci_high == pytest.approx(0.60, abs=0.015)
     assert path_intervals([]) is None
     result = run("navigate", fake.Idle(), "protocol.alone.navigate.steps=1")
     report = structs.replace(summarise(RAN, [result]), path={"spl": 0.5}, path_intervals=None)
-    assert words.driving(report) == ("SPL", "0.50", "")  # of an older report
-    told = words.driving(structs.replace(report, path_intervals=found))
-    assert told is not None and told[:2] == ("SPL", "0.50") and told[2].count(" to ") == 1
+    assert words.driving(report) == ("SPL", "0.50", "")  # a report of an older version
+    shown = words.driving(structs.replace(report, path_intervals=found))
+    assert shown is not None and shown[:2] == ("SPL", "0.50") and shown[2].count(" to ") == 1
 
 
 @pytest.mark.slow
-def test_one_start_is_run_again_by_its_number_or_id(tmp_path: Path) -> None:
+def test_a_recorded_start_is_chosen_by_its_number_or_id(tmp_path: Path) -> None:
     file, out = tmp_path / "starts.npz", f"out={tmp_path / 'out'}"
     save_starts(file, [recorded(i) for i in range(3)])
     one = recorded(2).episode.id
@@ -171,7 +171,7 @@ def test_one_start_is_run_again_by_its_number_or_id(tmp_path: Path) -> None:
             obtain(settings("pick", f"starts={file}", *given))
 
 
-def test_a_start_of_the_skills_own_is_chosen_by_its_number_or_id() -> None:
+def test_a_start_drawn_by_the_skill_is_chosen_by_its_number_or_id() -> None:
     (first,) = obtain(settings("pick", "episode=1", "num_objects=4"))
     (again,) = obtain(settings("pick", f"episode={first.episode.id}", "num_objects=4"))
     assert first.episode == again.episode and first.episode.id.startswith("pick_000001_of_")
@@ -180,7 +180,7 @@ def test_a_start_of_the_skills_own_is_chosen_by_its_number_or_id() -> None:
 
 
 @pytest.mark.slow
-def test_agents_are_compared_on_a_skill_by_itself(tmp_path: Path) -> None:
+def test_agents_are_compared_on_a_single_skill(tmp_path: Path) -> None:
     file = tmp_path / "starts.npz"
     save_starts(file, [recorded(i) for i in range(3)])
     folders = []
@@ -203,7 +203,7 @@ def test_agents_are_compared_on_a_skill_by_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_encoder_is_looked_for_before_the_first_episode(
+def test_a_missing_video_encoder_is_reported_before_the_first_episode(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("IMAGEIO_FFMPEG_EXE", str(tmp_path / "nowhere"))
@@ -214,7 +214,7 @@ def test_the_encoder_is_looked_for_before_the_first_episode(
 
 
 @pytest.mark.slow
-def test_the_report_counts_by_hand_what_was_run(tmp_path: Path):
+def test_the_report_equals_counts_by_hand(tmp_path: Path):
     file = tmp_path / "starts.npz"
     save_starts(file, [recorded(i) for i in range(3)])
     out = tmp_path / "out"
@@ -266,7 +266,7 @@ def test_more_start_states_than_the_file_holds_are_refused(tmp_path: Path):
         )
 
 
-def test_parts_count_how_often_they_held_and_what_the_others_lacked():
+def test_parts_count_how_often_they_held_and_the_median_margin_of_failures():
     lacking = [-0.5, -0.1, 0.2]
     results = [
         dataclasses.replace(
@@ -285,12 +285,12 @@ def test_parts_count_how_often_they_held_and_what_the_others_lacked():
     ("agent", "skill", "nearest"),
     [("radnom", "pick", "random"), ("goal_folower", "pointnav", "goal_follower")],
 )
-def test_an_unknown_agent_names_the_nearest(agent: str, skill: str, nearest: str):
+def test_an_unknown_agent_is_refused_with_the_nearest_name(agent: str, skill: str, nearest: str):
     with pytest.raises(UserError, match=f"did you mean '{nearest}'"):
         agents.make_for_skill(agent, skill)
 
 
-def test_a_policy_that_returns_no_action_names_the_episode():
+def test_an_action_of_the_wrong_shape_is_reported_with_its_episode():
     class Broken(fake.Idle):
         def act(self, world: Any, depth: Any = None) -> np.ndarray:
             return np.full(layout.SIZE - 1, 0.0)

@@ -37,7 +37,7 @@ from tpsrl.world import action
 from tpsrl.world.fetch import REST_ARM
 from tpsrl.world.state import WorldState
 
-# With which a part of random worlds succeeds.
+# Thresholds so wide that some random worlds succeed.
 WIDE = {
     "navigate": NavigateThresholds(angle_rad=1.5),
     "pick": PickThresholds(arm_rad=3.0, still=2.0),
@@ -72,7 +72,7 @@ def test_distances_of_a_batch_equal_those_computed_one_by_one():
 
 
 def random_verdict(name: str, change=lambda struct: struct) -> task.Verdict:
-    """The verdict on a step of 300 random homes, their arrays changed before that."""
+    """Returns the verdict on 300 random worlds, with `change` applied to the inputs."""
     rng = np.random.default_rng(1)
     worlds, spec = random_worlds(rng, 300), get(name)
     goals, path = random_goals(rng, worlds), random_path(rng, 300)
@@ -120,7 +120,7 @@ def test_numpy_and_torch_reach_the_same_verdict(name: str):
 
 
 @pytest.mark.parametrize("name", names())
-def test_a_home_by_itself_is_judged_as_it_is_in_a_batch(name: str):
+def test_a_single_world_gets_the_same_verdict_as_in_a_batch(name: str):
     rng = np.random.default_rng(2)
     worlds, spec = random_worlds(rng, 100), get(name)
     goals, path = random_goals(rng, worlds), random_path(rng, 100)
@@ -202,7 +202,7 @@ def test_place_succeeds_released_at_the_goal_with_the_arm_at_rest():
     assert not still["success"].holds and not still["released"].holds
 
 
-def test_object_off_its_goal_is_a_wrong_drop_for_a_plan_only_once_the_arm_is_back():
+def test_in_a_plan_a_wrong_drop_is_judged_only_with_the_arm_at_rest():
     goal = SkillGoal(0, (0.2, 2.0, 0.8))
     holding = world(held=np.array([0]))
 
@@ -248,7 +248,7 @@ def test_open_succeeds_at_its_target_at_rest_with_an_empty_cup_and_stop():
     assert not found(away)["success"].holds
 
 
-def test_drawers_open_to_45_cm_and_close_within_5_cm_to_either_side():
+def test_drawers_open_and_close_within_5_cm_of_their_targets():
     goal = SkillGoal(marker="cab_push_point_5")
     cases = {"open_drawer": {0.39: False, 0.401: True}, "close_drawer": {0.06: False, 0.04: True}}
     cases["close_drawer"] |= {-0.04: True, -0.06: False}
@@ -260,7 +260,7 @@ def test_drawers_open_to_45_cm_and_close_within_5_cm_to_either_side():
 
 
 @pytest.mark.parametrize("name", ["open_drawer", "close_drawer"])
-def test_success_of_moving_a_joint_has_the_truth_table_of_its_conditions(name: str):
+def test_opening_and_closing_succeed_only_if_all_conditions_hold(name: str):
     goal = SkillGoal(marker="cab_push_point_5")
     there, short = (0.42, 0.39) if name == "open_drawer" else (0.04, 0.06)
     for far, away, holding, stop in itertools.product((False, True), repeat=4):
@@ -278,7 +278,7 @@ def test_navigate_to_a_receptacle_goes_to_its_handle_and_not_to_the_object_in_it
     assert goal == SkillGoal(-1, (1.0, 2.0, 0.6), "cab_push_point_5")
 
 
-def test_opening_fails_with_another_thing_in_the_cup():
+def test_opening_fails_with_an_object_or_another_handle_in_the_cup():
     def found(after: WorldState) -> str:
         return failure("open_drawer", SkillGoal(marker="cab_push_point_5"), world(), after)
 
@@ -288,13 +288,13 @@ def test_opening_fails_with_another_thing_in_the_cup():
     assert found(world(held=np.array([0]))) == "wrong_grasp"
 
 
-def test_place_is_not_done_while_a_handle_is_held():
+def test_place_does_not_succeed_while_a_handle_is_held():
     goal = SkillGoal(0, (0.1, 2.0, 0.8))
     holding = world(held_joint=np.array([FRIDGE]))
     assert not results("place", goal, holding)["success"].holds
 
 
-def test_pick_of_ms_hab_also_asks_for_posture_and_stillness():
+def test_pick_of_ms_hab_also_requires_posture_and_stillness():
     strict = PickThresholds(arm_rad=0.6, still=0.1)
 
     def found(**changes: object) -> dict[str, Margin]:
@@ -310,7 +310,7 @@ def test_pick_of_ms_hab_also_asks_for_posture_and_stillness():
     assert list(results("pick", SkillGoal(1), world())) == ["success", "holding", "intact", "rest"]
 
 
-def test_masks_name_the_parts_that_each_skill_may_use():
+def test_masks_select_the_action_parts_of_each_skill():
     assert np.flatnonzero(get("navigate").definition.mask()).tolist() == [8, 9, action.STOP]
     for name in ("pick", "place"):
         assert np.flatnonzero(get(name).definition.mask()).tolist() == list(range(10))
@@ -320,6 +320,6 @@ def test_masks_name_the_parts_that_each_skill_may_use():
         assert np.flatnonzero(~get(name).definition.mask()).tolist() == [action.GRIP]
 
 
-def test_unknown_skill_names_the_nearest():
+def test_an_unknown_skill_is_refused_with_the_nearest_name():
     with pytest.raises(UserError, match="did you mean 'place'"):
         get("plase")

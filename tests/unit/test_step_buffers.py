@@ -14,7 +14,7 @@ def buffers() -> StepBuffers:
 
 
 def batch(*rows: int, cut: tuple[int, ...] = ()) -> StepBatch:
-    """Steps that say whose they are; those of `cut` are truncated."""
+    """Returns steps whose values encode their row; the rows of `cut` are truncated."""
     number = np.array(rows, np.float32)
     truncated = np.isin(rows, cut)
     shown = {n: np.full((len(rows), *s), 0.0) + number.reshape(-1, *[1] * len(s))
@@ -24,7 +24,7 @@ def batch(*rows: int, cut: tuple[int, ...] = ()) -> StepBatch:
 
 
 @pytest.mark.parametrize("rows", [(0, 1, 2, 3, 4), (1, 2, 3), (4, 0, 2), (3,)])
-def test_what_is_put_is_what_is_taken(rows: tuple[int, ...]) -> None:
+def test_steps_are_taken_as_they_were_put(rows: tuple[int, ...]) -> None:
     filled = buffers()
     filled.put(np.array(rows), batch(*rows, cut=(2, 3)))
     done = filled.take(np.array(rows))
@@ -36,7 +36,7 @@ def test_what_is_put_is_what_is_taken(rows: tuple[int, ...]) -> None:
     assert done.final["state"][:, 0].tolist() == [10 + row for row in rows if row in (2, 3)]
 
 
-def test_the_longest_ready_comes_first() -> None:
+def test_environments_are_listed_with_the_longest_ready_first() -> None:
     filled = buffers()
     filled.state[:] = [READY, IDLE, READY, STEPPING, IDLE]
     filled.ready_at[:] = [3, 2, 1, 0, 1]
@@ -62,7 +62,7 @@ def test_steps_survive_a_snapshot() -> None:
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_what_is_not_finite_is_named(value: float) -> None:
+def test_a_value_that_is_not_finite_is_reported_with_its_environment(value: float) -> None:
     fields = {"state": np.zeros((3, 4)), "reward": np.zeros(3)}
     check_finite([4, 5, 6], [40, 50, 60], fields)
     fields["reward"][1] = value
@@ -70,7 +70,7 @@ def test_what_is_not_finite_is_named(value: float) -> None:
         check_finite([4, 5, 6], [40, 50, 60], fields)
 
 
-def test_environments_that_avoid_starts_do_not_draw_them() -> None:
+def test_avoided_starts_are_not_drawn() -> None:
     made = ToyVecEnvFactory()(range(1))
     made.avoid([0, 2])
     made.reset([0])

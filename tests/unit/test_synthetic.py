@@ -19,7 +19,7 @@ def actions(step: int, env: int) -> np.ndarray:
 
 
 def walk(made: SyntheticVecEnv, names: list[int], first: int, last: int) -> list[StepBatch]:
-    """Steps all environments of a process, whose numbers in the whole are `names`."""
+    """Steps all environments of a process; `names` are their numbers across processes."""
     rows = range(len(names))
     return [
         made.step(rows, np.stack([actions(step, name) for name in names]))
@@ -28,7 +28,7 @@ def walk(made: SyntheticVecEnv, names: list[int], first: int, last: int) -> list
 
 
 def assert_same(one: StepBatch, other: StepBatch, row: int) -> None:
-    """That the only row of `one` is a row of `other`."""
+    """Asserts that the only row of `one` equals a row of `other`."""
     for name in SPEC.observations:
         np.testing.assert_array_equal(one.observation[name][0], other.observation[name][row])
     for name in ("reward", "terminated", "truncated"):
@@ -39,7 +39,7 @@ def assert_same(one: StepBatch, other: StepBatch, row: int) -> None:
         np.testing.assert_array_equal(one.final["depth"][0], other.final["depth"][at])
 
 
-def test_an_environment_goes_through_the_same_whatever_the_grouping() -> None:
+def test_an_environment_does_not_depend_on_its_group() -> None:
     names = [4, 0, 7]
     together = FACTORY(names)
     first = together.reset(range(3))
@@ -52,7 +52,7 @@ def test_an_environment_goes_through_the_same_whatever_the_grouping() -> None:
         assert alone.drawn_s[0] == together.drawn_s[row]
 
 
-def test_observations_are_as_announced_and_differ() -> None:
+def test_observations_match_the_spec_and_differ() -> None:
     made = FACTORY(range(3))
     shown = [made.reset(range(3))] + [done.observation for done in walk(made, [0, 1, 2], 0, 5)]
     for each in shown:
@@ -66,7 +66,7 @@ def test_observations_are_as_announced_and_differ() -> None:
         np.testing.assert_array_equal(values, shown[-1][name][[2, 0]])
 
 
-def test_the_best_action_is_shown_by_the_state() -> None:
+def test_the_state_contains_the_best_action() -> None:
     env = core.SyntheticEnv(0, variant="none")
     best = env.reset()["state"][: core.ACTIONS]
     shown, reward, _, _ = env.step(best)
@@ -75,7 +75,7 @@ def test_the_best_action_is_shown_by_the_state() -> None:
 
 
 @pytest.mark.slow
-def test_episodes_are_of_50_to_200_steps_and_end_both_ways() -> None:
+def test_episodes_have_50_to_200_steps_and_end_in_success_or_timeout() -> None:
     made = FACTORY(range(4))
     made.reset(range(4))
     done = walk(made, [0, 1, 2, 3], 0, 2500)
@@ -96,7 +96,7 @@ def test_episodes_are_of_50_to_200_steps_and_end_both_ways() -> None:
         assert own[0].reward == pytest.approx(float(rewards[:first].sum()), rel=1e-5)
 
 
-def test_a_restored_environment_goes_on_exactly() -> None:
+def test_a_restored_environment_continues_exactly() -> None:
     made = FACTORY([5, 6])
     made.reset([0, 1])
     walk(made, [5, 6], 0, 130)
@@ -123,7 +123,7 @@ def test_reseeded_environments_draw_other_episodes() -> None:
     assert made.start_index(0) != 1
 
 
-def test_avoided_starts_are_left_out() -> None:
+def test_avoided_starts_are_skipped() -> None:
     made = FACTORY([1])
     made.avoid([1, 20_001])
     made.reset([0])
@@ -137,7 +137,7 @@ def test_avoided_starts_are_left_out() -> None:
     assert lengths[0] == len(timing.step_s)
 
 
-def test_what_is_no_snapshot_is_refused_and_changes_nothing() -> None:
+def test_an_invalid_snapshot_is_refused_and_changes_nothing() -> None:
     made, toys = FACTORY([0]), ToyVecEnvFactory()([0])
     shown = made.reset([0])
     with pytest.raises(UserError, match="synthetic"):
@@ -148,7 +148,7 @@ def test_what_is_no_snapshot_is_refused_and_changes_nothing() -> None:
     np.testing.assert_array_equal(made.observe([0])["state"], shown["state"])
 
 
-def test_durations_are_those_of_the_replay() -> None:
+def test_durations_equal_those_of_the_replay() -> None:
     made = FACTORY([2])
     made.reset([0])
     drawn = [made.drawn_s[0]]
@@ -160,7 +160,7 @@ def test_durations_are_those_of_the_replay() -> None:
     np.testing.assert_allclose(np.diff(drawn), step_s + reset_s, atol=1e-9)
 
 
-def test_durations_are_as_described() -> None:
+def test_durations_have_the_documented_distribution() -> None:
     rows = [core.replay(env, seed=1, steps=12_500) for env in range(16)]
     step_s = np.concatenate([row[0] for row in rows])
     reset_s = np.concatenate([row[1] for row in rows])
@@ -179,7 +179,7 @@ def test_durations_are_as_described() -> None:
 
 
 @pytest.mark.parametrize("variant", ["waiting", "busy"])
-def test_a_step_takes_its_time(variant: str) -> None:
+def test_a_step_takes_its_drawn_duration(variant: str) -> None:
     env = core.SyntheticEnv(0, variant=variant)
     env.timing.reset_s = 0.01
     clock = time.perf_counter if variant == "waiting" else time.thread_time
@@ -198,7 +198,7 @@ def test_the_factory_can_be_sent_to_a_process() -> None:
         SyntheticVecEnvFactory("wating")([0])
 
 
-def test_an_episode_that_is_over_has_to_be_reset() -> None:
+def test_stepping_without_a_reset_is_an_error() -> None:
     env = core.SyntheticEnv(0, variant="none")
     with pytest.raises(RuntimeError):
         env.step(np.zeros(core.ACTIONS))

@@ -81,7 +81,7 @@ def test_pictures_of_one_size_are_the_channels_of_one_tower() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(name for name in ENCODERS if name != "state"))
-def test_every_encoder_takes_channels_each_image_by_itself(name: str) -> None:
+def test_every_encoder_encodes_each_image_independently(name: str) -> None:
     torch.manual_seed(0)
     tower = Tower(name, 4, ("depth", "head_rgb", "head_semantic"), SPEC, 5).eval()
     shown = seen(5)
@@ -96,7 +96,7 @@ def test_every_encoder_takes_channels_each_image_by_itself(name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["head_rgb", "head_semantic", "head_instance", "hand_depth", "depth"]
 )
-def test_what_a_policy_does_depends_on_every_picture(name: str) -> None:
+def test_actions_depend_on_every_picture(name: str) -> None:
     made, shown = policy(), seen(1)
     with torch.no_grad():
         for parameter in made.parameters():
@@ -105,7 +105,7 @@ def test_what_a_policy_does_depends_on_every_picture(name: str) -> None:
     assert not torch.equal(acted(made, shown), acted(made, other))
 
 
-def test_a_policy_that_sees_head_depth_alone_has_the_encoder_of_before() -> None:
+def test_a_policy_with_head_depth_alone_has_no_tower() -> None:
     plain = EnvSpec({"state": (3,), "depth": (32, 32)}, SPEC.mask)
     made = policy(plain)
     assert not isinstance(made.trunk.encoder, Towers) and made.towers() == []
@@ -139,7 +139,7 @@ def filled(spec: EnvSpec, shown: dict[str, torch.Tensor]) -> Rollout:
     return rollout
 
 
-def test_learning_follows_the_channels_of_all_ranks_in_both_trunks() -> None:
+def test_channel_statistics_are_shared_by_all_ranks_in_both_trunks() -> None:
     made, shown = policy(settings=dataclasses.replace(SMALL, separate_value=True)), seen(5)
     rollout = filled(SPEC, shown)
     assert rollout.observation["head_rgb"].dtype == torch.uint8
@@ -184,7 +184,7 @@ def test_classes_have_to_be_counted() -> None:
         policy(dataclasses.replace(SPEC, classes=0))
 
 
-def test_an_encoder_of_ones_own_that_takes_depth_alone_is_refused_in_one_line(
+def test_a_custom_encoder_without_channels_is_refused_in_one_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Flat(nn.Module):

@@ -1,4 +1,4 @@
-"""Trainings that take nothing but the encoder of another policy, frozen or not."""
+"""Trainings that take only the encoder of another policy, frozen or not."""
 
 import copy
 import dataclasses
@@ -30,14 +30,14 @@ SIDE = 32
 CAMERA = PolicySettings(
     encoder="nature_cnn", encoder_width=4, visual_width=6, state_width=8, lstm_width=8
 )
-POLICY = dataclasses.replace(CAMERA, lstm_layers=1)  # of the trainings: another memory
+POLICY = dataclasses.replace(CAMERA, lstm_layers=1)  # the trainings' policy, with another memory
 SEEING = dataclasses.replace(SPEC, observations={"state": (4,), "depth": (SIDE, SIDE)})
 ENCODER = ("trunk.encoder.", "value_trunk.encoder.")
 
 
 @dataclasses.dataclass(frozen=True)
 class SeeingFactory(ToyVecEnvFactory):
-    """The toy environments with pictures that an encoder takes."""
+    """Toy environments with pictures large enough for an encoder."""
 
     def __call__(self, env_ids: Sequence[int]) -> "SeeingVecEnv":
         return SeeingVecEnv(self, env_ids)
@@ -56,7 +56,7 @@ class SeeingVecEnv(ToyVecEnv):
 
 
 def seen_by(path: Path, spec: EnvSpec = SEEING, **changes: Any) -> EncoderOnly:
-    """A policy of another task, with its own state and memory."""
+    """Saves a policy with another state and memory, and returns its encoder."""
     torch.manual_seed(7)
     other = dataclasses.replace(spec, observations=spec.observations | {"state": (9,)})
     made = ActorCritic(other, dataclasses.replace(CAMERA, **changes))
@@ -92,7 +92,7 @@ def of_encoders(names: Any) -> set[str]:
 
 
 @pytest.mark.parametrize("separate", [False, True])
-def test_the_encoder_is_the_checkpoints_and_the_rest_is_new(tmp_path: Path, separate: bool) -> None:
+def test_only_the_encoder_is_taken_from_the_checkpoint(tmp_path: Path, separate: bool) -> None:
     init = seen_by(tmp_path / "other")
     fresh = begun(tmp_path / "fresh", None, separate_value=separate)
     one = begun(tmp_path / "out", init, separate_value=separate)
@@ -107,7 +107,7 @@ def test_the_encoder_is_the_checkpoints_and_the_rest_is_new(tmp_path: Path, sepa
 
 
 @pytest.mark.slow
-def test_a_frozen_encoder_stays_while_the_rest_learns(tmp_path: Path) -> None:
+def test_a_frozen_encoder_stays_unchanged_while_the_rest_learns(tmp_path: Path) -> None:
     one = begun(tmp_path / "out", seen_by(tmp_path / "other"), frozen_encoder=True)
     before = weights(one)
     frozen = of_encoders(before)
@@ -136,7 +136,7 @@ def test_an_encoder_that_is_not_frozen_learns_too(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("frozen", [True, False])
-def test_a_training_that_is_resumed_goes_on_so_and_says_where_its_encoder_is_from(
+def test_a_resumed_training_keeps_its_encoder_setting_and_records_its_origin(
     tmp_path: Path, frozen: bool
 ) -> None:
     init = seen_by(tmp_path / "other.safetensors")
@@ -159,7 +159,7 @@ def test_a_training_that_is_resumed_goes_on_so_and_says_where_its_encoder_is_fro
     assert (note["init"]["file"], note["init"]["part"]) == ("other.safetensors", "encoder")
 
 
-def test_a_frozen_encoder_keeps_nothing_for_a_backward_pass() -> None:
+def test_a_frozen_encoder_runs_without_gradients() -> None:
     policy = ActorCritic(SEEING, dataclasses.replace(POLICY, frozen_encoder=True)).train()
     recording: list[bool] = []
     policy.trunk.encoder.register_forward_hook(lambda *_: recording.append(torch.is_grad_enabled()))
@@ -185,7 +185,7 @@ def test_an_encoder_of_another_architecture_is_refused(
         begun(tmp_path / "out", seen_by(tmp_path / "other", **change))
 
 
-def test_an_encoder_of_other_pictures_is_refused(tmp_path: Path) -> None:
+def test_an_encoder_for_pictures_of_another_size_is_refused(tmp_path: Path) -> None:
     larger = dataclasses.replace(SEEING, observations={"state": (4,), "depth": (40, 40)})
     with pytest.raises(UserError, match=r"encoder: pictures are 40 x 40 in .*other, 32 x 32 here"):
         begun(tmp_path / "out", seen_by(tmp_path / "other", larger))
@@ -196,7 +196,7 @@ def test_an_encoder_of_other_pictures_is_refused(tmp_path: Path) -> None:
 
 @pytest.fixture
 def driving(tmp_path: Path) -> Path:
-    """The folder of a training of PointNav with a camera."""
+    """Folder of a PointNav training with a camera."""
     network = dataclasses.replace(CAMERA, lstm_layers=2)
     return tiny_policies.trained(
         tmp_path / "driving", "pointnav", network=network, depth=(SIDE, SIDE)
@@ -207,7 +207,7 @@ def loaded(driving: Path, *words: str) -> TrainingSettings:
     return loading.training(config.parse(["skill=pick", f"encoder={driving}", *words]))
 
 
-def test_encoder_and_size_of_pictures_are_the_checkpoints_and_the_rest_the_trainings(
+def test_encoder_and_picture_size_come_from_the_checkpoint(
     driving: Path,
 ) -> None:
     settings, own = loaded(driving, "frozen=true"), loading.training(config.parse(["skill=pick"]))
@@ -236,7 +236,7 @@ def test_encoder_and_size_of_pictures_are_the_checkpoints_and_the_rest_the_train
         (["init=/proc/nowhere/x"], "encoder: already given by init; leave one of them out"),
     ],
 )
-def test_what_contradicts_the_encoder_is_refused_in_one_line(
+def test_settings_that_contradict_the_encoder_are_refused_in_one_line(
     driving: Path, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(UserError, match=f"^{message}"):
@@ -253,7 +253,7 @@ def test_a_policy_without_camera_has_no_encoder_to_take(tmp_path: Path) -> None:
         loading.training(config.parse(["skill=pointnav", f"init={blind}", "frozen=true"]))
 
 
-def test_an_encoder_may_be_frozen_with_the_rest_taken_over_and_not_with_nothing(
+def test_freezing_an_encoder_requires_a_checkpoint(
     driving: Path,
 ) -> None:
     tuned = loading.training(config.parse(["skill=pointnav", f"init={driving}", "frozen=true"]))
@@ -269,7 +269,7 @@ def test_an_encoder_may_be_frozen_with_the_rest_taken_over_and_not_with_nothing(
 
 
 @pytest.mark.slow
-def test_a_training_that_is_resumed_keeps_its_encoder_as_it_was(driving: Path) -> None:
+def test_a_resumed_training_refuses_changes_to_its_encoder(driving: Path) -> None:
     (driving / "config.yaml").write_text(config.to_yaml(loaded(driving, "frozen=true")))
     assert loading.training(config.parse([f"resume={driving}"])).preset.policy.frozen_encoder
     assert loading.training(config.parse([f"resume={driving}", "frozen=true"])).frozen
@@ -279,7 +279,7 @@ def test_a_training_that_is_resumed_keeps_its_encoder_as_it_was(driving: Path) -
         loading.training(config.parse([f"resume={driving}", f"encoder={driving}"]))
 
 
-def test_a_restart_with_the_same_words_goes_on_with_what_was_saved(
+def test_an_automatic_resume_drops_settings_of_new_trainings(
     driving: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     latest = driving / checkpoints.FOLDER / checkpoints.LATEST
@@ -289,7 +289,7 @@ def test_a_restart_with_the_same_words_goes_on_with_what_was_saved(
     assert loading.resumed(given) == {"resume": str(driving), **kept}
 
 
-def test_a_shipped_policy_lends_its_encoder(tmp_path: Path) -> None:
+def test_the_encoder_of_a_shipped_policy_can_be_taken(tmp_path: Path) -> None:
     shipped = Path(__file__).parents[2] / "skills" / "pretrained" / "navigate.safetensors"
     settings = loaded(shipped)
     taken = checkpoints.load(shipped)
@@ -305,7 +305,7 @@ def test_a_shipped_policy_lends_its_encoder(tmp_path: Path) -> None:
         assert torch.equal(made.state_dict()[name], theirs[name])
 
 
-def test_the_preset_of_a_training_is_none_the_wiser_of_frozen_encoders_of_before() -> None:
+def test_policy_settings_without_frozen_encoder_still_load() -> None:
     note = PolicySettings().to_json()
     del note["frozen_encoder"]
     assert PolicySettings.from_json(note) == PolicySettings()

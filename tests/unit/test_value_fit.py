@@ -1,4 +1,4 @@
-"""Further passes of the value alone."""
+"""Additional passes that train only the value."""
 
 import dataclasses
 
@@ -23,11 +23,11 @@ OFTEN = dataclasses.replace(ONCE, value_epochs=50)
 
 @pytest.fixture
 def seeing(monkeypatch: pytest.MonkeyPatch) -> ActorCritic:
-    """A policy whose value is read off the true state, of environments that show it."""
+    """Policy with a privileged critic, for environments that observe the true state."""
     monkeypatch.setattr(random_rollouts, "SPEC", SPEC)
     torch.manual_seed(0)
     policy = ActorCritic(SPEC, SMALL)
-    policy.calls = []  # type: ignore[assignment]  # what the driver counts
+    policy.calls = []  # type: ignore[assignment]  # counted by the driver
     return policy
 
 
@@ -39,7 +39,7 @@ def error(policy: ActorCritic, rollout: Rollout) -> float:
 
 
 @pytest.mark.parametrize("value_only", [True, False])
-def test_more_passes_fit_the_returns_better_and_change_the_value_alone(
+def test_more_value_passes_fit_returns_better_and_change_only_the_value(
     seeing: ActorCritic, value_only: bool
 ) -> None:
     before = {name: t.clone() for name, t in seeing.state_dict().items()}
@@ -59,7 +59,7 @@ def test_more_passes_fit_the_returns_better_and_change_the_value_alone(
             assert torch.equal(learned[0][name], tensor) is value_only
 
 
-def test_a_value_that_shares_the_policys_network_is_refused() -> None:
+def test_value_passes_are_refused_if_the_value_shares_the_policys_network() -> None:
     with pytest.raises(UserError, match="value_epochs"):
         PPO(ActorCritic(SPEC, dataclasses.replace(SMALL, critic=False)), OFTEN)
     PPO(TinyPolicy(), ONCE)

@@ -1,4 +1,4 @@
-"""Trainings that begin with the weights of a checkpoint, or first learn a value alone."""
+"""Trainings that start from the weights of a checkpoint, or first learn only the value."""
 
 import copy
 import dataclasses
@@ -34,7 +34,7 @@ OWN = ("initial_std", "min_std", "max_std", "dtype")
 def clone(
     path: Path, policy: PolicySettings = SETTINGS.policy, spec: EnvSpec = SPEC, **note: Any
 ) -> checkpoints.Checkpoint:
-    """A policy whose parameters are all of some value of their own."""
+    """Saves a policy with noise on every parameter and returns its checkpoint."""
     torch.manual_seed(7)
     made = ActorCritic(spec, policy)
     with torch.no_grad():
@@ -56,7 +56,7 @@ def begun(out: Path, settings: TrainSettings, init: checkpoints.Checkpoint) -> T
 # Weights.
 
 
-def test_the_network_is_the_checkpoints_and_the_deviation_the_trainings_own(tmp_path: Path) -> None:
+def test_the_network_is_the_checkpoints_and_the_std_the_trainings_own(tmp_path: Path) -> None:
     init = clone(tmp_path / "clone")
     own = PolicySettings(encoder="nature_cnn", lstm_width=99, initial_std=0.15, min_std=0.01)
     found = warm_start.network(own, init)
@@ -65,9 +65,7 @@ def test_the_network_is_the_checkpoints_and_the_deviation_the_trainings_own(tmp_
 
 
 @pytest.mark.parametrize("std", ["parameter", "network"])
-def test_a_policy_acts_as_the_checkpoint_with_a_deviation_of_its_own(
-    tmp_path: Path, std: Any
-) -> None:
+def test_a_policy_acts_as_the_checkpoint_with_its_own_std(tmp_path: Path, std: Any) -> None:
     init = clone(tmp_path / "clone", dataclasses.replace(SETTINGS.policy, std=std))
     one = begun(tmp_path / "out", tuned(PolicySettings(initial_std=0.15), init), init)
     one.close()
@@ -81,7 +79,7 @@ def test_a_policy_acts_as_the_checkpoint_with_a_deviation_of_its_own(
     assert not torch.allclose(wanted.std, mine.std, rtol=0.1)
 
 
-def test_a_value_network_that_is_missing_begins_as_a_copy_of_the_one_that_acts(
+def test_a_missing_value_network_starts_as_a_copy_of_the_policys(
     tmp_path: Path,
 ) -> None:
     init = clone(tmp_path / "clone")
@@ -96,7 +94,7 @@ def test_a_value_network_that_is_missing_begins_as_a_copy_of_the_one_that_acts(
         assert torch.equal(weights[f"value_{name}"], theirs[name])
     assert not torch.equal(weights["value_head.weight"], theirs["value_head.weight"])
     assert float(weights["value_head.bias"]) == 0.0
-    # A copy: what the value learns does not move the policy.
+    # The networks are separate: a change of the value network does not change the policy.
     with torch.no_grad():
         one.policy.get_parameter("value_trunk.embed.0.weight").zero_()
     assert torch.equal(one.policy.state_dict()["trunk.embed.0.weight"], theirs[trunk[0]])
@@ -139,7 +137,7 @@ def test_a_checkpoint_for_other_environments_is_refused(
 
 
 @pytest.mark.slow
-def test_a_resumed_training_says_what_it_began_with_and_does_not_need_the_file(
+def test_a_resumed_training_records_its_checkpoint_but_does_not_need_the_file(
     tmp_path: Path,
 ) -> None:
     init = clone(tmp_path / "clone.safetensors")
@@ -170,7 +168,7 @@ def test_a_resumed_training_says_what_it_began_with_and_does_not_need_the_file(
 
 
 @pytest.mark.slow
-def test_only_the_value_is_learned_at_first(tmp_path: Path) -> None:
+def test_only_the_value_is_learned_during_its_warm_up(tmp_path: Path) -> None:
     init = clone(tmp_path / "clone")
     settings = tuned(PolicySettings(separate_value=True, initial_std=0.15), init)
     settings = dataclasses.replace(
@@ -197,7 +195,7 @@ def test_only_the_value_is_learned_at_first(tmp_path: Path) -> None:
 
 @pytest.fixture
 def picking(tmp_path: Path) -> Path:
-    """The folder of a training whose best checkpoint says what it was made for."""
+    """Folder of a training whose best checkpoint has deployment settings."""
     folder = tmp_path / "picking"
     (folder / checkpoints.FOLDER).mkdir(parents=True)
     deploy = {"skill": "pick", "sensors": list(PICK.sensors), "depth": [32, 32], "delay": True}
@@ -219,7 +217,7 @@ def loaded(picking: Path, *words: str) -> TrainingSettings:
     )
 
 
-def test_camera_sensors_delay_and_network_are_the_checkpoints(picking: Path) -> None:
+def test_camera_sensors_delay_and_network_come_from_the_checkpoint(picking: Path) -> None:
     settings = loaded(picking, "preset.policy.initial_std=0.2")
     assert (settings.depth, settings.sensors, settings.delay) == (32, "habitat", True)
     assert not settings.base_movement
@@ -243,26 +241,28 @@ def test_camera_sensors_delay_and_network_are_the_checkpoints(picking: Path) -> 
         ("init=/proc/nowhere/x", "^init: no checkpoint /proc/nowhere/x$"),
     ],
 )
-def test_what_contradicts_the_checkpoint_is_refused(picking: Path, word: str, message: str) -> None:
+def test_settings_that_contradict_the_checkpoint_are_refused(
+    picking: Path, word: str, message: str
+) -> None:
     with pytest.raises(UserError, match=message):
         loaded(picking, word)
 
 
-def test_a_checkpoint_that_does_not_say_what_it_was_made_for_is_refused(tmp_path: Path) -> None:
+def test_a_checkpoint_without_deployment_settings_is_refused(tmp_path: Path) -> None:
     clone(tmp_path / "clone")
     with pytest.raises(UserError, match="has no 'deploy'"):
         loaded(tmp_path / "clone")
 
 
-def test_a_training_that_is_resumed_takes_no_other_weights(picking: Path) -> None:
+def test_a_resumed_training_refuses_other_weights(picking: Path) -> None:
     (picking / "config.yaml").write_text(config.to_yaml(loaded(picking)))
     with pytest.raises(UserError, match=r"^init: .*picking has weights of its own; leave init out"):
         loading.training(config.parse([f"resume={picking}", f"init={picking}"]))
     assert loading.training(config.parse([f"resume={picking}"])).preset == loaded(picking).preset
 
 
-def test_a_teacher_goes_on_with_sensors_that_it_did_not_have(tmp_path: Path) -> None:
-    """What is new has no effect on action and value until it is learned from."""
+def test_a_teacher_can_be_fine_tuned_with_additional_sensors(tmp_path: Path) -> None:
+    """New sensors have no effect on action and value before the training."""
     wide = PolicyInputs.of("pick", "teacher")
     few = tuple(name for name in wide.sensors if name not in ("scan", "elapsed"))
     narrow = PolicyInputs("pick", few)

@@ -1,4 +1,4 @@
-"""The field's words: names that the project has given up, and what each word means."""
+"""Vocabulary: discarded names, unclear phrases in messages, and the glossary."""
 
 import ast
 import re
@@ -12,7 +12,7 @@ GIVEN_UP = (
 )  # fmt: skip
 
 
-# Phrases of help and error messages, and what CONTRIBUTING.md has in their place.
+# Phrases that help and error messages must not contain; see CONTRIBUTING.md.
 UNCLEAR = (
     "anew", "in turn", "in the stead", "is no", "made of", "so many", "told", "whoever",
     "what looks", "what sees", "what acts", "nobody", "somebody",
@@ -21,7 +21,7 @@ MESSAGES = ("UserError", "RunError", "option", "refused")
 
 
 def names_of(tree: ast.AST) -> Iterator[str]:
-    """What code defines: classes, functions, arguments, attributes and variables."""
+    """Yields the names of classes, functions, arguments, attributes and variables."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef | ast.FunctionDef):
             yield node.name
@@ -34,11 +34,11 @@ def names_of(tree: ast.AST) -> Iterator[str]:
 
 
 def plain(name: str) -> str:
-    """`HomesFactory`, `_homes_factory` -> homes_factory."""
+    """Converts a name to snake case: `HomesFactory`, `_homes_factory` -> homes_factory."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).strip("_").lower()
 
 
-def test_no_name_is_one_that_was_given_up() -> None:
+def test_no_discarded_name_is_used() -> None:
     found = {
         name: sorted(set(map(plain, names_of(parsed(path)))) & set(GIVEN_UP))
         for name, path in modules()
@@ -46,19 +46,19 @@ def test_no_name_is_one_that_was_given_up() -> None:
     assert {name: used for name, used in found.items() if used} == {}
 
 
-def test_a_name_that_was_given_up_is_found_in_any_spelling() -> None:
+def test_a_discarded_name_is_found_in_any_spelling() -> None:
     code = "class HomesFactory:\n    def _bury(self): self.letters = Answers()"
     used = {plain(found) for found in names_of(ast.parse(code))}
     assert used & set(GIVEN_UP) == {"homes_factory", "bury", "letters", "answers"}
 
 
 def called(node: ast.Call) -> str:
-    """The last part of the name of what is called, such as `option` of `config.option(...)`."""
+    """Returns the last part of the called name, such as `option` of `config.option(...)`."""
     return getattr(node.func, "attr", getattr(node.func, "id", ""))
 
 
 def prose_of(tree: ast.AST) -> Iterator[str]:
-    """What people read: texts of errors, and of the help of settings."""
+    """Yields the texts of errors and of the help of settings."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call) or called(node) not in MESSAGES:
             continue
@@ -68,12 +68,12 @@ def prose_of(tree: ast.AST) -> Iterator[str]:
 
 
 def unclear(text: str) -> list[str]:
-    """The phrases of a text that say a thing in a roundabout way, "there is no" not being one."""
+    """Returns the unclear phrases of a text; "there is no" and "where is no" are allowed."""
     plainer = re.sub(r"\b(there|where) is no\b", "", text)
     return [phrase for phrase in UNCLEAR if re.search(rf"\b{phrase}\b", plainer)]
 
 
-def test_help_and_errors_say_what_is_expected_in_plain_words() -> None:
+def test_help_and_errors_contain_no_unclear_phrase() -> None:
     found = {
         f"{name}: {text}": phrases
         for name, path in modules()
@@ -83,7 +83,7 @@ def test_help_and_errors_say_what_is_expected_in_plain_words() -> None:
     assert found == {}
 
 
-def test_an_unclear_message_is_found_wherever_it_is_written() -> None:
+def test_an_unclear_phrase_is_found_in_errors_and_options() -> None:
     code = "raise UserError(f'{x}: is no number'); y = config.option(1, 'what looks at ' 'depth')"
     found = [phrase for text in prose_of(ast.parse(code)) for phrase in unclear(text)]
     assert found == ["is no", "what looks"]

@@ -66,8 +66,8 @@ def is_out_of_memory(error: BaseException) -> bool:
     """
     if isinstance(error, MemoryError):
         return True
-    told = type(error).__name__ in ("RuntimeError", "OutOfMemoryError", "FatalError")
-    return told and bool(_NO_MEMORY.search(str(error)))
+    known_type = type(error).__name__ in ("RuntimeError", "OutOfMemoryError", "FatalError")
+    return known_type and bool(_NO_MEMORY.search(str(error)))
 
 
 def refuse(

@@ -43,7 +43,7 @@ def ending_in_order() -> Iterator[None]:
     Nothing changes if the calling program has its own SIGTERM handler, or if this is not the main
     thread. A handler of its own for SIGINT alone is kept.
     """
-    asked: list[type[BaseException]] = []
+    received: list[type[BaseException]] = []
     on_its_way: set[int] = set()
     left = threading.Event()
 
@@ -51,9 +51,9 @@ def ending_in_order() -> Iterator[None]:
         if number == signal.SIGTERM and number in on_its_way:
             return
         on_its_way.add(number)
-        asked.append(Terminated if number == signal.SIGTERM else Interrupted)
+        received.append(Terminated if number == signal.SIGTERM else Interrupted)
         sys.unraisablehook = lambda unraisable: None
-        error = asked[-1]()
+        error = received[-1]()
         weakref.finalize(error, lost, number).atexit = False
         try:
             raise error
@@ -87,8 +87,8 @@ def ending_in_order() -> Iterator[None]:
     try:
         yield
     except Exception:
-        if asked:
-            raise asked[0] from None
+        if received:
+            raise received[0] from None
         raise
     finally:
         left.set()

@@ -61,13 +61,13 @@ class Bar(contextlib.AbstractContextManager["Bar"]):
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[told]}"),
+            TextColumn("{task.fields[note]}"),
             TimeRemainingColumn(),
         )
         self._bar = Progress(
             *columns, console=console, transient=True, disable=not console.is_terminal
         )
-        self._task: Any = self._bar.add_task(title, total=total, told="")
+        self._task: Any = self._bar.add_task(title, total=total, note="")
         self._lines = _lines(console, clock)
 
     def __enter__(self) -> "Bar":
@@ -82,10 +82,10 @@ class Bar(contextlib.AbstractContextManager["Bar"]):
     ) -> None:
         self._bar.stop()
 
-    def update(self, done: int, told: str = "") -> None:
-        """Shows that `done` items are finished; `told` is additional text, such as a count."""
-        self._bar.update(self._task, completed=done, told=told)
-        more = f", {told}" if told else ""
+    def update(self, done: int, note: str = "") -> None:
+        """Shows that `done` items are finished; `note` is additional text, such as a count."""
+        self._bar.update(self._task, completed=done, note=note)
+        more = f", {note}" if note else ""
         self._lines.add(f"{self._title}: {done} of {self._total}{more}")
 
 

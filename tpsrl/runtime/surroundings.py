@@ -38,8 +38,8 @@ def _check_torch_logs() -> None:
     try:
         importlib.import_module("torch")
     except ValueError:
-        told = os.environ["TORCH_LOGS"]
-        raise UserError(f"TORCH_LOGS: torch does not know '{told}'; unset it") from None
+        value = os.environ["TORCH_LOGS"]
+        raise UserError(f"TORCH_LOGS: torch does not know '{value}'; unset it") from None
     except ImportError:
         return
 

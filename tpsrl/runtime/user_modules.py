@@ -85,13 +85,13 @@ def import_named(setting: str, name: str) -> ModuleType:
     except SystemExit as end:
         raise UserError(f"{setting}: {name} exits Python ({end.code})") from None
     except Exception as error:
-        raise UserError(f"{setting}: cannot import {name} ({told(error)})") from error
+        raise UserError(f"{setting}: cannot import {name} ({error_text(error)})") from error
     where = getattr(found, "__file__", None) or "built into Python"
     if path.suffix == ".py" and not (os.path.exists(where) and path.samefile(where)):
         raise UserError(f"{setting}: {name}: another module is called {module} ({where})")
     return found
 
 
-def told(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """Returns the type and message of an exception from foreign code, on one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"

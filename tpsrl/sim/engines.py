@@ -80,33 +80,33 @@ def require_snapshots(engine: str, what: str) -> None:
         )
 
 
-def require_measures(engine: str, asked: Set[str]) -> None:
+def require_measures(engine: str, wanted: Set[str]) -> None:
     """Checks that an engine provides measurements.
 
     Args:
         engine: its name
-        asked: entries of `tpsrl.sim.base.MEASURES`
+        wanted: entries of `tpsrl.sim.base.MEASURES`
 
     Raises:
         UserError: some are not provided; names them.
     """
-    lacking = sorted(asked - info(engine).capabilities.measures)
+    lacking = sorted(wanted - info(engine).capabilities.measures)
     if lacking:
         raise UserError(f"engine: '{engine}' does not measure {', '.join(lacking)}")
 
 
-def require_cameras(engine: str, asked: Collection[str]) -> None:
+def require_cameras(engine: str, wanted: Collection[str]) -> None:
     """Checks that an engine takes pictures of the given names.
 
     Args:
         engine: its name
-        asked: entries of `tpsrl.world.cameras.PICTURES`
+        wanted: entries of `tpsrl.world.cameras.PICTURES`
 
     Raises:
         UserError: a picture is not provided; names the picture and those that are.
     """
     has = info(engine).capabilities.cameras
-    for name in asked:
+    for name in wanted:
         if name not in has:
             have = ", ".join(picture for picture in PICTURES if picture in has)
             raise UserError(f"cameras: engine '{engine}' has no {name}; it has {have}")

@@ -28,13 +28,13 @@ def plain(settings: CameraSettings) -> CameraSettings:
     Raises:
         UserError: see `skills.core.cameras.parse`.
     """
-    told: Any = settings
-    if told.cameras is None:
+    given: Any = settings
+    if given.cameras is None:
         return settings
-    sizes = cameras.parse(told.cameras)
-    changed: Any = dataclasses.replace(told, cameras=cameras.text(sizes))
+    sizes = cameras.parse(given.cameras)
+    changed: Any = dataclasses.replace(given, cameras=cameras.text(sizes))
     if list(sizes) == [HEAD_DEPTH] and len(set(sizes[HEAD_DEPTH])) == 1:
-        changed = dataclasses.replace(told, cameras=None, depth=sizes[HEAD_DEPTH][0])
+        changed = dataclasses.replace(given, cameras=None, depth=sizes[HEAD_DEPTH][0])
     return cast(CameraSettings, changed)
 
 

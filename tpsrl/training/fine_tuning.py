@@ -115,10 +115,10 @@ def see_with(settings: TrainingSettings, path: str, given: Mapping[str, Any]) ->
         sides = " x ".join(map(str, shape)) or "none"
         raise UserError(f"encoder: the pictures of {where} must be square, got {sides}")
     for name in ("encoder", "encoder_width", "visual_width"):
-        theirs, asked = getattr(policy, name), getattr(own, name)
-        if f"preset.policy.{name}" in given and theirs != asked:
+        theirs, wanted = getattr(policy, name), getattr(own, name)
+        if f"preset.policy.{name}" in given and theirs != wanted:
             raise UserError(
-                f"encoder: preset.policy.{name} is {theirs} in {where}, not {asked}; leave it out"
+                f"encoder: preset.policy.{name} is {theirs} in {where}, not {wanted}; leave it out"
             )
     preset = dataclasses.replace(settings.preset, policy=policy)
     _check_depth(seen, given, where, "encoder")

@@ -53,8 +53,8 @@ def _run() -> int:
         rank, failure = failed.get_first_failure()
         code = failure.exitcode
         if code < 0:
-            said = f"tpsrl: error: rank {rank} {_ended(code)}"
-            print(f"{said}, more often than allowed", file=sys.stderr)
+            message = f"tpsrl: error: rank {rank} {_ended(code)}"
+            print(f"{message}, more often than allowed", file=sys.stderr)
         return code if code > 0 else 1
     return 0
 
@@ -102,10 +102,10 @@ def _told_afterwards() -> Iterator[None]:
     """
     from torch.distributed.elastic.multiprocessing import api
 
-    raising, told = api._terminate_process_handler, list[int]()
+    raising, received = api._terminate_process_handler, list[int]()
 
     def keep(number: int, frame: FrameType | None) -> None:
-        told.append(number)
+        received.append(number)
 
     api._terminate_process_handler = keep  # type: ignore[assignment]
     try:
@@ -115,8 +115,8 @@ def _told_afterwards() -> Iterator[None]:
         for number in signal.valid_signals():
             if signal.getsignal(number) is keep:
                 signal.signal(number, raising)
-    if told:
-        raising(told[0], None)
+    if received:
+        raising(received[0], None)
 
 
 if __name__ == "__main__":

@@ -44,9 +44,9 @@ def rounded(
     """
     own = pose_margin(start[0], start[1], start[2], *scene)
     end = pose_margin(goal[0], goal[1], goal[2], *scene)
-    asked = (scene, start, own, goal, end, margin)
+    query = (scene, start, own, goal, end, margin)
     # The tracker deviates from straight legs, so that their forecast may not be free everywhere.
-    best = min(_cost(legs, asked, np.inf), _DOUBTFUL)
+    best = min(_cost(legs, query, np.inf), _DOUBTFUL)
     kept = legs
     for _ in range(_ROUNDS):
         before = best
@@ -57,7 +57,7 @@ def rounded(
                     tried = _changed(start, kept, kind, i, change)
                     if not tried.shape[0]:
                         continue
-                    cost = _cost(tried, asked, best - _WORTH_STEPS)
+                    cost = _cost(tried, query, best - _WORTH_STEPS)
                     if cost < best:
                         best, kept = cost, tried
                 i = min(i, kept.shape[0] - 1) - 1
@@ -109,12 +109,12 @@ def _flipped(legs: np.ndarray, i: int) -> np.ndarray:
 
 
 @njit(cache=True)
-def _cost(legs: np.ndarray, asked: tuple, most: float) -> float:
+def _cost(legs: np.ndarray, query: tuple, most: float) -> float:
     """Returns the cost of driving along legs in control steps, inf if not free or above `most`.
 
-    Driving backwards costs more. `asked` is as in `shortcutting.leg_free`.
+    Driving backwards costs more. `query` is as in `shortcutting.leg_free`.
     """
-    scene, start, own, goal, end, margin = asked
+    scene, start, own, goal, end, margin = query
     rows = curve(start, legs)
     limit = int(min(max(most, 0.0), _MOST_STEPS))
     poses = forecast(rows, 0, start, np.zeros(3), limit + 1)

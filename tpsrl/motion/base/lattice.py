@@ -116,13 +116,13 @@ class Lattice:
 
 
 @njit(cache=True)
-def _gates(goal: np.ndarray, asked: tuple) -> np.ndarray:
+def _gates(goal: np.ndarray, query: tuple) -> np.ndarray:
     """Returns the goal and poses before it with a free straight leg to it, (k, 3)."""
     gates = np.empty((_GATES_M.shape[0], 3))
     count = 0
     for d in _GATES_M:
         x, y, yaw = goal[0] - d * math.cos(goal[2]), goal[1] - d * math.sin(goal[2]), goal[2]
-        if d == 0.0 or leg_free(x, y, yaw, goal[0], goal[1], yaw, yaw, asked):
+        if d == 0.0 or leg_free(x, y, yaw, goal[0], goal[1], yaw, yaw, query):
             gates[count] = x, y, yaw
             count += 1
     return gates[:count]
@@ -160,10 +160,10 @@ def astar(
     last = (gy * nx + gx) * 16 + _nearest_heading(goal[2])
     own = pose_margin(start[0], start[1], start[2], *scene)
     end = pose_margin(goal[0], goal[1], goal[2], *scene)
-    asked = (scene, start, own, goal, end, margin)
+    query = (scene, start, own, goal, end, margin)
     if end < required(goal[0], goal[1], start, own, goal, end, margin):
         return none
-    gates = _gates(goal, asked)
+    gates = _gates(goal, query)
     best[last], mark[last] = np.inf, free
     best[first], mark[first], parent[first] = 0.0, free, -1
     queue = [(ahead[iy, ix], first)]
@@ -180,7 +180,7 @@ def astar(
             x, y = x0 + (ix + 0.5) * CELL_M, y0 + (iy + 0.5) * CELL_M
             for i in range(gates.shape[0]):
                 gate = gates[i]
-                _, way = free_leg(x, y, _HEADINGS[h], gate[0], gate[1], gate[2], asked)
+                _, way = free_leg(x, y, _HEADINGS[h], gate[0], gate[1], gate[2], query)
                 if way != 0.0:
                     return np.vstack((_poses(parent, state, nx, x0, y0), gates[i : i + 1]))
         popped += 1

@@ -44,13 +44,13 @@ def _turn_free(x: float, y: float, a: float, b: float, scene: tuple, margin: flo
 
 @njit(cache=True)
 def leg_free(
-    x: float, y: float, yaw: float, x1: float, y1: float, heading: float, final: float, asked: tuple
+    x: float, y: float, yaw: float, x1: float, y1: float, heading: float, final: float, query: tuple
 ) -> bool:
     """Returns whether a turn to `heading`, a drive to (x1, y1) and a turn to `final` are free.
 
-    `asked` has the scene (`Footprint.arguments`), then the arguments of `required` after the point.
+    `query` has the scene (`Footprint.arguments`), then the arguments of `required` after the point.
     """
-    scene, start, own, goal, end, margin = asked
+    scene, start, own, goal, end, margin = query
     if not _turn_free(x, y, yaw, heading, scene, required(x, y, start, own, goal, end, margin)):
         return False
     length = math.hypot(x1 - x, y1 - y)
@@ -66,7 +66,7 @@ def leg_free(
 
 @njit(cache=True)
 def free_leg(
-    x: float, y: float, yaw: float, x1: float, y1: float, final: float, asked: tuple
+    x: float, y: float, yaw: float, x1: float, y1: float, final: float, query: tuple
 ) -> tuple[float, float]:
     """Returns heading and direction of the quicker free leg between two poses; 0, 0 for none."""
     dx, dy = x1 - x, y1 - y
@@ -81,7 +81,7 @@ def free_leg(
     forward_first = turns / STEP_RAD <= turns_back / STEP_RAD + more
     for forward in (forward_first, not forward_first):
         heading = ahead if forward else back
-        if leg_free(x, y, yaw, x1, y1, heading, final, asked):
+        if leg_free(x, y, yaw, x1, y1, heading, final, query):
             return heading, 1.0 if forward else -1.0
     return 0.0, 0.0
 
@@ -96,7 +96,7 @@ def straightened(poses: np.ndarray, scene: tuple, margin: float) -> np.ndarray:
     last = poses.shape[0] - 1
     own = pose_margin(poses[0, 0], poses[0, 1], poses[0, 2], *scene)
     end = pose_margin(poses[last, 0], poses[last, 1], poses[last, 2], *scene)
-    asked = (scene, poses[0], own, poses[last], end, margin)
+    query = (scene, poses[0], own, poses[last], end, margin)
     legs = np.zeros((2 * poses.shape[0] + 1, 5))
     n, at, yaw = 0, 0, poses[0, 2]
     while at < last:
@@ -104,7 +104,7 @@ def straightened(poses: np.ndarray, scene: tuple, margin: float) -> np.ndarray:
         to, direction, heading = last, 0.0, 0.0
         while to > at:
             heading, direction = free_leg(
-                x, y, yaw, poses[to, 0], poses[to, 1], poses[to, 2], asked
+                x, y, yaw, poses[to, 0], poses[to, 1], poses[to, 2], query
             )
             if direction != 0.0:
                 break

@@ -205,12 +205,12 @@ class Preempted:
     def plan(self, pace: Pace, learning_s: float) -> None:
         """See `Preemption.plan`."""
         if self._settings.rule in ("optimal", "marginal"):
-            told = self._group.gather((pace, learning_s))
+            gathered = self._group.gather((pace, learning_s))
             # Ranks that begin to learn early wait for the others; the shortest time has no wait.
-            last_s = min(s for _, s in told)
+            last_s = min(s for _, s in gathered)
             self._learning_s = last_s
             if self._settings.rule == "optimal":
-                self._wanted = best_steps([p for p, _ in told], last_s, self._least)
+                self._wanted = best_steps([p for p, _ in gathered], last_s, self._least)
         if self._group.rank == 0:
             for name in ("whole", "steps", "least"):
                 with reaching_others(_LOST):

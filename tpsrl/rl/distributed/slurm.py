@@ -167,6 +167,6 @@ def _port(env: Mapping[str, str]) -> int:
 def _number(env: Mapping[str, str], name: str) -> int:
     text = env.get(name, "")
     if not (text.isascii() and text.isdigit()):
-        said = f"'{text}' is not an integer" if text else "not set"
-        raise UserError(f"{name}: {said}; start it by srun")
+        problem = f"'{text}' is not an integer" if text else "not set"
+        raise UserError(f"{name}: {problem}; start it by srun")
     return int(text)

@@ -128,9 +128,9 @@ class Cloner:
             group["lr"] = rate
         self._adam.step()
         for towers in self.policy.towers():
-            told = towers[0].sums(batch.observation).tolist()
+            sums = towers[0].sums(batch.observation).tolist()
             for tower in towers:
-                tower.norm.take(told)
+                tower.norm.take(sums)
         return {**parts, "grad_norm": norm.detach()}
 
     def _rate(self, progress: float) -> float:

@@ -35,6 +35,6 @@ def follow(policy: ActorCritic, rollout: Rollout, group: Group) -> None:
             towers[0].sums({n: rollout.observation[n].index_select(0, p) for n in towers[0].names})
             for p in rows.split(_AT_ONCE)
         ]
-        told = group.totals(torch.stack(parts).sum(0).tolist())
+        totals = group.totals(torch.stack(parts).sum(0).tolist())
         for tower in towers:
-            tower.norm.take(told)
+            tower.norm.take(totals)

@@ -55,8 +55,8 @@ class ChannelNorm(nn.Module):
         new, total = sums[0], int(self.pictures) + sums[0]
         if new <= 0.0:
             return
-        told = torch.tensor(sums[1:], dtype=torch.float64, device=self.mean.device) / new
-        apart, square = told.chunk(2)
+        means = torch.tensor(sums[1:], dtype=torch.float64, device=self.mean.device) / new
+        apart, square = means.chunk(2)
         share = new / total
         within = (1.0 - share) * self.variance.double() + share * (square - apart.square())
         variance = within + share * (1.0 - share) * apart.square()

@@ -107,8 +107,8 @@ def digest(policy: ActorCritic, deploy: Mapping[str, Any]) -> str:
         policy: weights count in half precision, those of the value do not count
         deploy: other settings that affect how the policy acts, as JSON types
     """
-    told = policy.settings.to_json().items()
-    settings = {name: value for name, value in told if name not in _VALUE_SETTINGS}
+    entries = policy.settings.to_json().items()
+    settings = {name: value for name, value in entries if name not in _VALUE_SETTINGS}
     found = hashlib.sha256(json.dumps([settings, dict(deploy)], sort_keys=True).encode())
     for name, tensor in sorted(policy.state_dict().items()):
         if not name.startswith(_VALUE):

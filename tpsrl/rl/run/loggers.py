@@ -43,14 +43,14 @@ class Logger(Protocol):
         ...
 
 
-def _say_of_threads(told: threading.ExceptHookArgs) -> None:
+def _say_of_threads(args: threading.ExceptHookArgs) -> None:
     """Reports exceptions of threads as Python does, except those of the writer of event files.
 
     An exception that ends the writer's thread, such as a full disk, is raised again when the next
     number is written.
     """
-    if not type(told.thread).__module__.startswith("tensorboard."):
-        _SAY(told)
+    if not type(args.thread).__module__.startswith("tensorboard."):
+        _SAY(args)
 
 
 class TensorBoard:

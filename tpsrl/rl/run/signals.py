@@ -57,7 +57,7 @@ class SignalsNoted(contextlib.AbstractContextManager["SignalsNoted"]):
         """Raises the exception of the latest signal to stop; has no effect if there was none.
 
         Raises:
-            Terminated, KeyboardInterrupt: a signal asked to stop.
+            Terminated, KeyboardInterrupt: a signal to stop was received.
         """
         if self._to_end:
             raise Terminated if self._to_end == "SIGTERM" else KeyboardInterrupt

@@ -173,8 +173,8 @@ class Trainer:
         except _DAMAGE as error:
             if machine.is_out_of_memory(error):
                 raise
-            told = f"{type(error).__name__}: {error}"
-            raise UserError(f"resume: {checkpoint.path} is damaged ({told})") from None
+            cause = f"{type(error).__name__}: {error}"
+            raise UserError(f"resume: {checkpoint.path} is damaged ({cause})") from None
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         """Restores everything but the policy's weights.
@@ -260,11 +260,11 @@ class Trainer:
                 continue  # A collector that runs ahead must pause before it can be saved.
             self.save()
             self._saved, wanted = time.monotonic(), False
-            asked, self._asked = self._asked, ""
-            if asked == "SIGUSR1":
+            received, self._asked = self._asked, ""
+            if received == "SIGUSR1":
                 self._tell(f"saved {self.latest}")
-            elif asked:
-                return asked
+            elif received:
+                return received
         return ""
 
     @property
@@ -280,8 +280,8 @@ class Trainer:
     def _records(self) -> Records | NoRecords:
         if self.group.rank > 0:
             return NoRecords()
-        told = config.flat(self.settings)
-        return Records(self.out, self._watcher, self.updates, self.steps, self._logger, told)
+        settings = config.flat(self.settings)
+        return Records(self.out, self._watcher, self.updates, self.steps, self._logger, settings)
 
     def _is_to_stop(self) -> bool:
         return self._signals.is_to_stop
@@ -289,9 +289,9 @@ class Trainer:
     def _is_time_to_save(self) -> bool:
         """Returns whether a checkpoint of rank 0 is due, or any rank received a signal."""
         overdue = time.monotonic() - self._saved > 60.0 * self.schedule.checkpoint_minutes
-        told = self.group.gather((self._signals.take(), overdue))
-        self._asked = next((name for name, _ in told if name), self._asked)
-        return bool(told[0][1] or self._asked)
+        gathered = self.group.gather((self._signals.take(), overdue))
+        self._asked = next((name for name, _ in gathered if name), self._asked)
+        return bool(gathered[0][1] or self._asked)
 
     def close(self) -> None:
         """Ends the environments; safe to call twice."""
@@ -391,9 +391,9 @@ class Trainer:
         pace = Pace.of(collection.env, collection.took_s, collection.ready_at, num_envs, size)
         self._preemption.plan(pace, learning)
         total = time.perf_counter() - begun
-        told = self.group.gather(Collected.of(collection))
-        fresh = sum(rank.fresh for rank in told)
-        episodes = [episode for rank in told for episode in rank.episodes]
+        gathered = self.group.gather(Collected.of(collection))
+        fresh = sum(rank.fresh for rank in gathered)
+        episodes = [episode for rank in gathered for episode in rank.episodes]
         self.updates += 1
         self.steps += fresh
         self.seconds += total
@@ -410,7 +410,7 @@ class Trainer:
             "episodes": self.episodes,
             **self._recent.means(),
             **ends(episodes),
-            "lost": [lost for rank in told for lost in rank.lost],
+            "lost": [lost for rank in gathered for lost in rank.lost],
             "learner": learned,
             **({} if self._practice is None else _practised(self._practice)),
             "seconds": round(self.seconds, 3),

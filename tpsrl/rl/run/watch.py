@@ -23,11 +23,11 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
             TextColumn("{task.description}"),
             BarColumn(),
             TextColumn("{task.completed:,} of {task.total:,} steps"),
-            TextColumn("{task.fields[told]}"),
+            TextColumn("{task.fields[note]}"),
             TimeRemainingColumn(),
         )
         self._progress = Progress(*columns, console=console, disable=not console.is_terminal)
-        self._task: Any = self._progress.add_task(title, total=steps, told="starting")
+        self._task: Any = self._progress.add_task(title, total=steps, note="starting")
         self._said = time.monotonic()
 
     def __enter__(self) -> "Watch":
@@ -44,7 +44,7 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
 
     def prepare(self, what: str, done: int, count: int) -> None:
         """Shows the progress of a preparation, which begins with 0 `done`."""
-        self._progress.update(self._task, told=f"{done} of {count} done")
+        self._progress.update(self._task, note=f"{done} of {count} done")
         if done == 0:
             self._print(what)
         elif done == count or self._is_time(_PREPARING_EVERY_S):
@@ -55,13 +55,13 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
 
     def update(self, row: Json) -> None:
         """See `tpsrl.rl.run.records.Watcher.update`."""
-        told = f"{row['samples_per_s']:,.0f}/s"
+        text = f"{row['samples_per_s']:,.0f}/s"
         if row["success"] is not None:
-            told = f"success {100 * row['success']:.0f}%, return {row['return']:.2f}, {told}"
-        self._progress.update(self._task, completed=row["steps"], told=told)
+            text = f"success {100 * row['success']:.0f}%, return {row['return']:.2f}, {text}"
+        self._progress.update(self._task, completed=row["steps"], note=text)
         if self._is_time(0.0 if row["update"] == 1 else _EVERY_S):
             self._said = time.monotonic()
-            self._print(f"{row['steps']:,} steps: {told}")
+            self._print(f"{row['steps']:,} steps: {text}")
 
     def say(self, text: str) -> None:
         """See `tpsrl.rl.run.records.Watcher.say`."""

@@ -136,11 +136,11 @@ class Connection:
     def _lost(self, silent: bool = False) -> HomeLost:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_END_S)
-        code, said = self._process.returncode, self._said()
+        code, output = self._process.returncode, self._said()
         how = "closed its connection" if code is None else _end(code)
-        if silent or _HUNG in said:
+        if silent or _HUNG in output:
             how = f"did not respond for {self._within_s:g} s and was killed"
-        return HomeLost(f"the Habitat process {how}{said}")
+        return HomeLost(f"the Habitat process {how}{output}")
 
     def _said(self) -> str:
         """Returns the last lines of the process's log as the end of a message."""

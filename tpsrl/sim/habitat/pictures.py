@@ -43,9 +43,9 @@ class HabitatCamera:
         """
         if camera not in CAMERAS:
             raise unknown("camera", camera, CAMERAS)
-        told: dict[str, Any] = {"height": height, "width": width, "pose": None, "seen": None}
+        request: dict[str, Any] = {"height": height, "width": width, "pose": None, "seen": None}
         if camera == "head":
-            return told | {"fov": HEAD_CAMERA_FOV_DEG}
+            return request | {"fov": HEAD_CAMERA_FOV_DEG}
         previous, follow = None, 1.0
         if self._last is not None and self._last[0] <= step:
             previous = self._last[1]
@@ -56,8 +56,8 @@ class HabitatCamera:
         pose[:3, :3], pose[:3, 3] = TO_OURS.T @ view.mat, TO_OURS.T @ view.pos
         chest = TO_OURS.T @ np.array([*base[:2], CHEST_M])
         across = 2.0 * math.atan(math.tan(math.radians(THIRD_PERSON_FOV_DEG) / 2) * width / height)
-        told |= {"pose": pose.tolist(), "seen": chest.tolist()}
-        return told | {"fov": math.degrees(across)}
+        request |= {"pose": pose.tolist(), "seen": chest.tolist()}
+        return request | {"fov": math.degrees(across)}
 
 
 def draw_markers(

@@ -67,7 +67,7 @@ class HabitatSimulator:
         """Starts a process for a home."""
         link = Connection(self.settings)
         self._links[env] = link
-        told = {
+        options = {
             "data": str(data_folder(self.settings)),
             "gpu": self.settings.gpu,
             "height": self.settings.depth,
@@ -77,7 +77,7 @@ class HabitatSimulator:
             "rest": list(REST_ARM),
         }
         try:
-            link.ask({"ask": "open", "settings": told})
+            link.ask({"ask": "open", "settings": options})
         except UserError as error:
             raise UserError(f"habitat.data: {error}") from None
         return link
@@ -191,15 +191,15 @@ class HabitatSimulator:
         """
         links = [self._link(env) for env in env_ids]
         lost: HomeLost | None = None
-        found, asked = {}, []
+        found, pending = {}, []
         for env, link, given in zip(env_ids, links, arrays, strict=True):
             try:
                 link.say({"ask": ask}, given)
-                asked.append((env, link))
+                pending.append((env, link))
             except HomeLost as error:
                 self._drop(env)
                 lost = error
-        for env, link in asked:
+        for env, link in pending:
             try:
                 found[env] = self._guarded(env, link.answer)[1]
             except HomeLost as error:
@@ -265,7 +265,7 @@ class HabitatSimulator:
 
     def laser(self, env_ids: Sequence[int]) -> np.ndarray:
         """See `tpsrl.sim.base.Simulator.laser`."""
-        asked = []
+        rays = []
         for env in env_ids:
             self._link(env)
             x, z, yaw = self._homes[env]["base"]
@@ -273,8 +273,8 @@ class HabitatSimulator:
             start = (x + cos * LASER_POS[0], LASER_POS[2], z - sin * LASER_POS[0])
             angles = yaw + np.array(laser_angles())
             way = np.stack([np.cos(angles), np.zeros(LASER_RAYS), -np.sin(angles)], axis=1)
-            asked.append({"from": np.array(start), "along": LASER_RANGE_M * way})
-        found, lost = self._ask_all(env_ids, "rays", asked)
+            rays.append({"from": np.array(start), "along": LASER_RANGE_M * way})
+        found, lost = self._ask_all(env_ids, "rays", rays)
         if lost is not None:
             raise lost
         shares = np.array([found[env]["shares"] for env in env_ids])
@@ -329,15 +329,15 @@ class HabitatSimulator:
         """
         link = self._link(env_id)
         now = self.state([env_id])
-        asked = self._cameras[env_id].ask(
+        request = self._cameras[env_id].ask(
             camera, now.base[0], now.ee_pos[0], int(now.step[0]), height, width
         )
         try:
-            answer = self._guarded(env_id, lambda: link.ask({"ask": "picture", "camera": asked}))
+            answer = self._guarded(env_id, lambda: link.ask({"ask": "picture", "camera": request}))
         except UserError as error:
             raise UserError(f"habitat.{error}") from None
         arrays = answer[1]
-        draw_markers(arrays["picture"], arrays["pose"], asked["fov"], markers)
+        draw_markers(arrays["picture"], arrays["pose"], request["fov"], markers)
         return arrays["picture"]
 
     def shapes(self, env_id: int) -> list[Shape]:

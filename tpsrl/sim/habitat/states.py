@@ -16,50 +16,50 @@ HomeArrays = dict[str, np.ndarray]  # see `tpsrl.sim.habitat.worker.Home.state`
 _MARKERS = sorted(JOINTS)  # in the worker's order
 
 
-def row(told: HomeArrays, episode: Episode, slots: int, frame: str) -> dict[str, Any]:
+def row(arrays: HomeArrays, episode: Episode, slots: int, frame: str) -> dict[str, Any]:
     """Returns one home's values of `tpsrl.world.state.WorldState` by name, without batch axis.
 
     Args:
-        told: state of the home from the worker
+        arrays: state of the home from the worker
         episode: episode of the last reset
         slots: number of object rows
         frame: key of `FRAMES`, the frame of object transforms in the data
     """
-    base, before = _on_floor(told["base"]), _on_floor(told["before"])
+    base, before = _on_floor(arrays["base"]), _on_floor(arrays["before"])
     moved = base - before
     moved[2] = (moved[2] + np.pi) % (2 * np.pi) - np.pi
     pos = np.full((slots, 3), np.nan)
     quat = np.full((slots, 4), np.nan)
-    for number, (pose, placed) in enumerate(zip(told["objects"], episode.objects, strict=True)):
+    for number, (pose, placed) in enumerate(zip(arrays["objects"], episode.objects, strict=True)):
         mesh = quat_matrix(yaw_quat(MESH_YAW.get(placed.name, 0.0)))
         pos[number] = TO_OURS @ pose[:3, 3]
         quat[number] = matrix_quat(TO_OURS @ pose[:3, :3] @ FRAMES[frame] @ mesh)
     order = [_MARKERS.index(name) for name in JOINTS]
-    held = int(told["held_marker"])
+    held = int(arrays["held_marker"])
     return {
         "base": base,
         "base_velocity": moved * act.CONTROL_HZ,
-        "arm": told["arm"],
-        "ee_pos": TO_OURS @ told["cup"][:3, 3],
-        "ee_quat": np.array(matrix_quat(TO_OURS @ told["cup"][:3, :3])),
+        "arm": arrays["arm"],
+        "ee_pos": TO_OURS @ arrays["cup"][:3, 3],
+        "ee_quat": np.array(matrix_quat(TO_OURS @ arrays["cup"][:3, :3])),
         "object_pos": pos,
         "object_quat": quat,
-        "held": np.int64(told["held"]),
+        "held": np.int64(arrays["held"]),
         "held_joint": np.int64(-1 if held < 0 else JOINTS.index(_MARKERS[held])),
-        "joints": told["joints"][order],
-        "marker_pos": told["markers"][order] @ TO_OURS.T,
-        "force": told["force"][0],
-        "force_total": told["force"][1],
-        "violation": np.bool_(told["counts"][0]),
-        "step": np.int64(told["counts"][1]),
+        "joints": arrays["joints"][order],
+        "marker_pos": arrays["markers"][order] @ TO_OURS.T,
+        "force": arrays["force"][0],
+        "force_total": arrays["force"][1],
+        "violation": np.bool_(arrays["counts"][0]),
+        "step": np.int64(arrays["counts"][1]),
     }
 
 
-def mismatch(told: HomeArrays, episode: Episode, frame: str) -> float:
+def mismatch(arrays: HomeArrays, episode: Episode, frame: str) -> float:
     """Returns the median size difference (m) of bounding boxes and primitives in a frame."""
     sizes = np.array([np.multiply(2.0, object_kind(o.name).half) for o in episode.objects])
     turned = np.abs(sizes @ np.abs(FRAMES[frame].T))
-    return float(np.median(np.abs(turned - told["size"]).max(axis=1))) if len(sizes) else 0.0
+    return float(np.median(np.abs(turned - arrays["size"]).max(axis=1))) if len(sizes) else 0.0
 
 
 def _on_floor(base: np.ndarray) -> np.ndarray:

@@ -94,8 +94,8 @@ def versions() -> dict[str, str]:
         try:
             found[name] = str(__import__(name).__version__)
         except Exception as error:  # a broken build may raise any exception
-            said = f"{name} cannot be imported ({type(error).__name__}: {error})"
-            raise Refusal(said) from None
+            message = f"{name} cannot be imported ({type(error).__name__}: {error})"
+            raise Refusal(message) from None
     found["bullet"] = str(getattr(__import__("habitat_sim"), "built_with_bullet", False))
     return found
 
@@ -300,11 +300,11 @@ class Home:
         seen = self.sim._sensor_suite.sensors[DEPTH].get_observation(raw)
         return {"depth": np.asarray(seen, dtype=np.float32)[..., 0]}
 
-    def picture(self, told: dict[str, Any]) -> WireArrays:
+    def picture(self, view: dict[str, Any]) -> WireArrays:
         """Returns a colour picture (height, width, 3) uint8, and the camera's pose (4, 4).
 
         Args:
-            told: height and width in pixels, fov (horizontal, degrees), pose (4, 4) of the camera
+            view: height and width in pixels, fov (horizontal, degrees), pose (4, 4) of the camera
                 with x right, y up and z backward, or None for the head camera, and with a pose
                 the point `seen` (3,), to which the camera moves nearer if something is between
 
@@ -314,19 +314,19 @@ class Home:
         import habitat_sim
         import magnum as mn
 
-        sim, name = self.sim, "picture {height} {width} {fov}".format(**told)
+        sim, name = self.sim, "picture {height} {width} {fov}".format(**view)
         if not self.settings["colour"]:
             raise Refusal("colour: false, but images need textures; use true")
         if name not in sim._sensors:
             camera = habitat_sim.CameraSensorSpec()
             camera.uuid, camera.sensor_type = name, habitat_sim.SensorType.COLOR
-            camera.resolution, camera.hfov = [told["height"], told["width"]], mn.Deg(told["fov"])
+            camera.resolution, camera.hfov = [view["height"], view["width"]], mn.Deg(view["fov"])
             sim.add_sensor(camera)
-        sensor, pose = sim._sensors[name], told["pose"]
+        sensor, pose = sim._sensors[name], view["pose"]
         if pose is None:
             pose = sim._sensors[DEPTH]._sensor_object.node.absolute_transformation()
         else:
-            pose = self._unhidden(mn.Matrix4(pose).transposed(), mn.Vector3(*told["seen"]))
+            pose = self._unhidden(mn.Matrix4(pose).transposed(), mn.Vector3(*view["seen"]))
         node = sensor._sensor_object.node
         node.transformation = node.parent.absolute_transformation().inverted() @ pose
         sensor.draw_observation()
@@ -440,8 +440,8 @@ def serve(link: socket.socket) -> None:
             send(link, {"refused": str(error)})
         except Exception as error:
             traceback.print_exc()
-            said = " ".join(str(error).split())
-            send(link, {"failed": f"{type(error).__name__}: {said}"})
+            message = " ".join(str(error).split())
+            send(link, {"failed": f"{type(error).__name__}: {message}"})
 
 
 def main() -> None:

@@ -46,6 +46,8 @@ class WarpSimulator(MujocoSimulator):
     def reset(self, env_ids: Sequence[int], episodes: Sequence[Episode]) -> None:
         """See `tpsrl.sim.base.Simulator.reset`."""
         super().reset(env_ids, episodes)
+        if not env_ids:
+            return
         starts = [start_of(self.home, self.homes[env]) for env in env_ids]
         if self._fresh.any():
             # Homes that have not been reset yet need a valid state, since all homes step together.
@@ -57,10 +59,10 @@ class WarpSimulator(MujocoSimulator):
     def step(self, env_ids: Sequence[int], actions: np.ndarray) -> None:
         """See `tpsrl.sim.base.Simulator.step`."""
         actions = checked_actions(actions, len(env_ids))
-        told, moving = torch.zeros(self.num_envs, SIZE), np.zeros(self.num_envs, dtype=bool)
-        told[list(env_ids)] = torch.from_numpy(actions).float()
+        all_actions, moving = torch.zeros(self.num_envs, SIZE), np.zeros(self.num_envs, dtype=bool)
+        all_actions[list(env_ids)] = torch.from_numpy(actions).float()
         moving[list(env_ids)] = True
-        self.batch.step(told, None if moving.all() else torch.from_numpy(moving))
+        self.batch.step(all_actions, None if moving.all() else torch.from_numpy(moving))
         self._follow(env_ids)
 
     def _follow(self, env_ids: Sequence[int]) -> None:
@@ -72,7 +74,7 @@ class WarpSimulator(MujocoSimulator):
             *(holds.held, holds.held_joint, holds.violation),
             *(forces.last, forces.total, batch.steps),
         )
-        told = {name: tensor.tolist() for name, tensor in zip(names, values, strict=True)}
+        fields = {name: tensor.tolist() for name, tensor in zip(names, values, strict=True)}
         qpos, qvel, target, margin = (
             tensor.cpu().numpy()
             for tensor in (batch.qpos, batch.qvel, batch.arm_target, batch.cup_margin)
@@ -83,7 +85,7 @@ class WarpSimulator(MujocoSimulator):
             twin.arm_target[:] = target[env]
             twin.geom_margin[self.home.cup_geom] = margin[env]
             for name in names:
-                setattr(twin, name, told[name][env])
+                setattr(twin, name, fields[name][env])
             mujoco.mj_kinematics(twin.model, twin.data)
 
     def snapshot(self, env_id: int) -> Snapshot:
