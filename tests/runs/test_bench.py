@@ -104,7 +104,7 @@ def test_collectors_are_measured_side_by_side(tmp_path: Path) -> None:
         (["preset.num_steps=1", "preset.ppo.minibatches=33"], "is more than the 32 steps of a"),
         (["preset.ppo.value_epochs=2"], "preset.ppo.value_epochs: there is no separate"),
         (["preset.ppo.imitation_coef=0.1"], "preset.ppo.imitation_coef: there are no demonstra"),
-        (["preset.inference_workers=2", "processes=0"], "preset.inference_workers: 2 need"),
+        (["preset.inference_workers=2", "processes=0"], "preset.inference_workers: 2 requires"),
         (["preset.policy.critic=true", "preset.policy.separate_value=true"], "separate_value: con"),
         (
             ["task=close_fridge", "preset.ppo.teacher_coef=1"],

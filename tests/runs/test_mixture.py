@@ -223,7 +223,7 @@ def test_parts_for_different_homes_are_refused(tmp_path: Path) -> None:
     third = written(tmp_path / "c", 2, engine="other")
     with pytest.raises(UserError, match=r"b/navigate has homes of 30 objects in engine kinematic"):
         StartSource("pick", f"bank:{first},bank:{second}")
-    with pytest.raises(UserError, match="of 12 in engine other"):
+    with pytest.raises(UserError, match="homes of 12 objects in engine other"):
         StartSource("pick", f"bank:{first},bank:{third}")
     with pytest.raises(UserError, match=r"num_objects: 30 is out of range, must be at most 12"):
         StartSource("pick", f"own,bank:{first}")

@@ -211,7 +211,9 @@ def test_invalid_settings_of_collectors_are_refused() -> None:
         make("ver", min_batch=6)
     with pytest.raises(UserError, match="inference_workers: must be at least 1, got 0"):
         make("ver", inference_workers=0)
-    with pytest.raises(UserError, match=r"inference_workers: 2 need .* processes is 0; nearest: 1"):
+    with pytest.raises(
+        UserError, match=r"inference_workers: 2 requires .* processes is 0; nearest: 1"
+    ):
         make("ver", inference_workers=2)
     with pytest.raises(UserError, match=r"processes: is 2, but collector 'batch' .* nearest: 0"):
         make("batch", processes=2)
