@@ -30,7 +30,9 @@ NAMES = ("mujoco", "habitat")
 class EnginesSettings:
     """Settings of the benchmark."""
 
-    habitat: HabitatSettings = config.part(HabitatSettings, "where the engine habitat is")
+    habitat: HabitatSettings = config.part(
+        HabitatSettings, "paths and options of the engine habitat"
+    )
     steps: int = config.option(300, "control steps of a turn, of either kind", minimum=10)
     turns: int = config.option(3, "turns of each engine", minimum=1)
     side: int = config.option(128, "height and width of the depth (pixels)", minimum=16)

@@ -49,8 +49,8 @@ class AgentPreset:
         None, "navigate to the object once its drawer is open (default: the protocol's)"
     )
     without: list[str] = config.entries(list, "actions left out of plans")
-    base_masked: list[str] = config.entries(list, "skills whose base stands still")
-    one_policy: str = config.option("", "skill that does everything for an object")
+    base_masked: list[str] = config.entries(list, "skills during which the base does not move")
+    one_policy: str = config.option("", "skill that replaces all steps of the plan for an object")
     arm_reset: Literal["auto", "straight", "planned"] = config.option(
         "auto",
         "reset of the arm between skills: straight to the posture in which skills start, planned "
@@ -72,14 +72,17 @@ class AgentPreset:
             with renamed("skill", "agent.base_masked"):
                 spec = registry.get(name)
             if drives(spec):
-                raise UserError(f"agent.base_masked: {name} drives, so its base cannot stand still")
+                raise UserError(
+                    f"agent.base_masked: {name} drives to a place, so its base must move; leave it "
+                    "out"
+                )
         if self.one_policy:
             with renamed("skill", "agent.one_policy"):
                 spec = registry.get(self.one_policy)
             if spec.actions:
                 raise UserError(
-                    f"agent.one_policy: {self.one_policy} does one step of a plan, and not all "
-                    "that is to be done for an object, as monolithic does"
+                    f"agent.one_policy: {self.one_policy} carries out one step of a plan, must "
+                    "carry out all steps for an object, such as monolithic"
                 )
         own = math.inf if self.nav_stop_within_m is None else self.nav_stop_within_m
         plan = rules.plan
@@ -134,8 +137,8 @@ class AgentPreset:
         for name in learned:
             if self.learned == "never":
                 raise UserError(
-                    f"skills.{name}: agent {self.name} is scripted throughout; agent=scripted "
-                    "takes checkpoints"
+                    f"skills.{name}: agent {self.name} uses scripted skills only; agent=scripted "
+                    "accepts checkpoints"
                 )
             if self.learned == "all" and name not in self.acting():
                 have = ", ".join(self.acting())
@@ -146,9 +149,9 @@ class AgentPreset:
         if self.learned == "all" and missing and not self.stand_ins:
             lacking = f"{pretrained.lacking(missing[0])}; " if self.pretrained else ""
             raise UserError(
-                f"skills.{missing[0]}: {lacking}agent {self.name} needs a checkpoint, which "
-                f"`tpsrl train {missing[0]}` makes; agent.stand_ins=true has scripted skills act "
-                "in its stead"
+                f"skills.{missing[0]}: {lacking}agent {self.name} needs a checkpoint; train one "
+                f"with `tpsrl train {missing[0]}`, or set agent.stand_ins=true to use the scripted "
+                "skill"
             )
 
     def changes(self) -> dict[str, Any]:

@@ -30,7 +30,9 @@ class RunSettings:
         files=True,
     )
     engine: EngineName = config.option("mujoco", "simulation engine")
-    habitat: HabitatSettings = config.part(HabitatSettings, "where the engine habitat is")
+    habitat: HabitatSettings = config.part(
+        HabitatSettings, "paths and options of the engine habitat"
+    )
     split: Literal["train", "val", "rearranged"] = config.option(
         "val", "split of the apartments: train, val, or rearranged (train with furniture moved)"
     )
@@ -116,7 +118,7 @@ class AllSettings(_CarriesOutPlans, RunSettings):
         "agent",
         AgentPreset,
         "scripted",
-        f"who acts, and how it is deployed: {', '.join(config.preset_names('agent'))}",
+        f"policies and their deployment: {', '.join(config.preset_names('agent'))}",
         minimum=0,
         files=True,
     )
@@ -226,7 +228,9 @@ class BankSettings(_CarriesOutPlans):
         files=True,
     )
     engine: EngineName = config.option("mujoco", "simulation engine")
-    habitat: HabitatSettings = config.part(HabitatSettings, "where the engine habitat is")
+    habitat: HabitatSettings = config.part(
+        HabitatSettings, "paths and options of the engine habitat"
+    )
     split: Literal["train", "val", "rearranged"] = config.option(
         "train", "split of the apartments: train, val, or rearranged (train with furniture moved)"
     )
@@ -250,7 +254,7 @@ class BankSettings(_CarriesOutPlans):
         "agent",
         AgentPreset,
         "scripted",
-        f"who acts, and how it is deployed: {', '.join(config.preset_names('agent'))}",
+        f"policies and their deployment: {', '.join(config.preset_names('agent'))}",
         minimum=0,
         files=True,
     )
@@ -269,7 +273,7 @@ class BankSettings(_CarriesOutPlans):
         True, "continue after a timeout that ends the episode, and keep the later states too"
     )
     only: Literal["all", "succeeded", "failed"] = config.option(
-        "all", "keep only the states after a skill that succeeded, or failed"
+        "all", "keep all states, or only those after a skill that succeeded or failed"
     )
     along: int = config.option(
         0,

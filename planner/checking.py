@@ -49,12 +49,13 @@ class DomainFile:
         types = parsed.domain.types
         for name, kind in parsed.problem.objects.items():
             if kind not in (ROOT, *types):
-                raise self._lacks(f"type '{kind}' is not declared in :types, but {name} has it")
+                raise self._lacks(f"type '{kind}' of {name} is not declared in :types")
         atoms = (*parsed.initialstate(), *parsed.goals())
         for name in sorted({atom.predicate[0] for atom in atoms}):
             if name not in self.domain.predicates:
-                why = "but the problem has it"
-                raise self._lacks(f"predicate '{name}' is not declared in :predicates, {why}")
+                raise self._lacks(
+                    f"predicate '{name}' of the problem is not declared in :predicates"
+                )
 
     def check_size(self, parsed: Any) -> None:
         """Checks that grounding the actions with the objects of a problem stays within the limit.
@@ -69,7 +70,9 @@ class DomainFile:
             atoms += instances * (1 + _literals(condition, parsed) + _changes(changed, parsed))
             if atoms > _MOST_ATOMS:
                 most = f"more than {_MOST_ATOMS:,} atoms with the objects of a home"
-                raise self._of_action(name, f"its parameters, conditions and effects make {most}")
+                raise self._of_action(
+                    name, f"its parameters, conditions and effects ground to {most}"
+                )
 
     def _of_action(self, name: str, why: str) -> UserError:
         """Returns an error of a whole action."""
@@ -90,10 +93,10 @@ class DomainFile:
     def _check_action(self, name: str, action: Any) -> None:
         """Checks that an action has parameters and makes something true."""
         if not action.variable_list:
-            raise self._of_action(name, "it has no parameters, so there is nothing to do it with")
+            raise self._of_action(name, "must have at least one parameter")
         parts = _parts(action.effect_tree)
         if not any(isinstance(part, pddl.AddDel) and part.add for part in parts):
-            raise self._of_action(name, "it makes nothing true, so no plan needs it")
+            raise self._of_action(name, "must have an effect that makes an atom true")
 
 
 def _arity(predicate: str) -> int:

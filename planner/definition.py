@@ -139,7 +139,7 @@ def _load(path: Path) -> dict[str, Any]:
         # The YAML and decoding errors that can be raised here share no base class.
         raise UserError(f"{path.name}: {' '.join(str(error).split())}") from None
     if not isinstance(scenarios, dict):
-        raise UserError(f"{path.name}: it maps no scenarios to their definitions")
+        raise UserError(f"{path.name}: must be a mapping from scenarios to their definitions")
     return scenarios
 
 

@@ -66,7 +66,7 @@ def read(path: Path) -> SourceText:
     try:
         return SourceText(files.read_text(path, _MOST_BYTES), f"plan: {path}")
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+        reason = getattr(error, "strerror", None) or "not UTF-8"
         raise UserError(f"plan: cannot read {path} ({reason})") from None
 
 
@@ -97,7 +97,7 @@ def _steps(source: SourceText) -> Iterator[Bracket]:
         if isinstance(node, Bracket) and node.head:
             yield node
         elif isinstance(node, Bracket) or not _TIME.fullmatch(node.text):
-            raise source.error(node, "expected a step as in (pick obj_0_024_bowl robot_0)")
+            raise source.error(node, "expected a step such as (pick obj_0_024_bowl robot_0)")
 
 
 class _Binding(VariableBinder):

@@ -122,7 +122,7 @@ def domain_file(path: Path) -> DomainFile:
     try:
         return _read(path, path.stat().st_mtime_ns)
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+        reason = getattr(error, "strerror", None) or "not UTF-8"
         raise UserError(f"domain: cannot read {path}: {reason}") from None
 
 

@@ -119,7 +119,7 @@ class Plan:
     def describe(self) -> str:
         """Formats the plan: each step with its skill, preconditions, effects and causal links."""
         if not self.steps:
-            return "nothing to do: the goal holds"
+            return "empty plan: the goal already holds"
         lines = []
         for step in self.steps:
             lines.append(f"{step.index + 1:3d}. {step.text}  [{step.skill}]")
@@ -168,7 +168,7 @@ def make_step(
     adds, deletes = fired_effects(action, before)
     if not adds:
         step = f"step {index + 1}, {text((action.operator_name, *args))}"
-        raise UserError(f"domain: {step}, is needed and makes nothing true")
+        raise UserError(f"domain: {step}: is required, but makes no atom true at this point")
     return PlanStep(
         index=index,
         action=action.operator_name,

@@ -167,7 +167,7 @@ def parse(reading: str, where: str) -> Atom:
     match = re.fullmatch(r"\s*([\w-]+)\s*\(([\w\s,-]*)\)\s*", reading)
     terms = [term.strip() for term in match[2].split(",")] if match else []
     if match is None or not all(re.fullmatch(r"[\w-]+", term) for term in terms):
-        raise UserError(f"{where}: '{reading}' does not read predicate(entity, ...)")
+        raise UserError(f"{where}: '{reading}' must have the form predicate(entity, ...)")
     return (match[1], *terms)
 
 

@@ -174,7 +174,7 @@ def choices(text: str) -> dict[str, str]:
     for pair in filter(None, text.split(",")):
         action, colon, skill = (part.strip() for part in pair.partition(":"))
         if not colon:
-            raise UserError(f"actions: '{pair}' does not read ACTION:SKILL")
+            raise UserError(f"actions: '{pair}' must have the form ACTION:SKILL")
         found[action] = carrying_out(action, {action: skill}).name
     return found
 

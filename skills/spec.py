@@ -115,7 +115,7 @@ class SkillSpec:
                     )
         if self.actions and self.goal_of is None:
             raise UserError(
-                f"skill {self.name}: actions need goal_of, which says what they are about"
+                f"skill {self.name}: actions need goal_of, which gives the goal of an action"
             )
 
     def values(self, protocol: str = DEFAULT_PROTOCOL) -> ProtocolValues:
@@ -136,7 +136,7 @@ class SkillSpec:
         if self.settings is not None:
             return self.settings
         if self.name not in config.preset_names("skill"):
-            raise UserError(f"skill {self.name}: it has no settings; give SkillSpec(settings=...)")
+            raise UserError(f"skill {self.name}: has no settings; give SkillSpec(settings=...)")
         kind: Any = self.definition.settings_type
         return _preset(self.name, kind)
 
@@ -160,9 +160,9 @@ class SkillSpec:
         """
         if self.scripted is None:
             raise UserError(
-                f"skills.{self.name}: it has no scripted version; a checkpoint acts with "
-                f"skills.{self.name}=PATH or, of it alone, agent=PATH; `tpsrl train {self.name}` "
-                "makes one"
+                f"skills.{self.name}: there is no scripted version; train a policy with `tpsrl "
+                f"train {self.name}`, and name it by skills.{self.name}=PATH (agent=PATH for the "
+                "skill alone)"
             )
         policy: SkillPolicy = resolve(self.scripted)()
         return policy
@@ -175,8 +175,8 @@ class SkillSpec:
         """
         if self.demonstrator is None:
             raise UserError(
-                f"skills.{self.name}: it has no demonstrator; agent=scripted records its scripted "
-                "version, if there is one, agent=PATH a trained policy"
+                f"skills.{self.name}: there is no demonstrator; record a scripted version with "
+                "agent=scripted, or a trained policy with agent=PATH"
             )
         own: Demonstrator = resolve(self.demonstrator)()
         return own

@@ -58,7 +58,9 @@ def make(
             hash(default)
         except TypeError:
             kind = type(default).__name__
-            raise UserError(f"skill {key}: {kind} must be frozen, its values plain ones") from None
+            raise UserError(
+                f"skill {key}: {kind} must be a frozen dataclass of plain values"
+            ) from None
     return _made(name, entries, maker, base, beside)
 
 

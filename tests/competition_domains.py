@@ -106,7 +106,7 @@ DOMAINS: dict[str, tuple[str, list[str] | str]] = {
   (:action fly :parameters (?a - aircraft ?c1 ?c2 - city)
     :precondition (and (at ?a ?c1) (>= (fuel ?a) (* (distance ?c1 ?c2) 2)))
     :effect (and (not (at ?a ?c1)) (at ?a ?c2))))""",
-        "line 7, column 36: action 'fly': compares numbers",
+        "line 7, column 36: action 'fly': numeric comparisons",
     ),
     "satellite with time": (
         """(define (domain satellite)
@@ -116,7 +116,7 @@ DOMAINS: dict[str, tuple[str, list[str] | str]] = {
   (:durative-action turn_to :parameters (?s - satellite ?d - direction)
     :duration (= ?duration 5) :condition (at start (pointing ?s ?d))
     :effect (at end (pointing ?s ?d))))""",
-        "line 5, column 3: ':durative-action': actions with a duration are not supported",
+        "line 5, column 3: ':durative-action': durative actions are not supported",
     ),
     "a network of power, derived": (
         """(define (domain psr)
@@ -142,7 +142,7 @@ DOMAINS: dict[str, tuple[str, list[str] | str]] = {
   (:predicates (delivered))
   (:constraints (and (always (delivered))))
   (:action deliver :effect (delivered)))""",
-        "line 4, column 3: ':constraints': constraints on plans are not supported",
+        "line 4, column 3: ':constraints': trajectory constraints are not supported",
     ),
     "a tyre that may burst": (
         """(define (domain triangle-tire)
@@ -151,7 +151,7 @@ DOMAINS: dict[str, tuple[str, list[str] | str]] = {
   (:predicates (vehicle-at ?l - location) (flattire))
   (:action move-car :parameters (?from ?to - location) :precondition (vehicle-at ?from)
     :effect (and (vehicle-at ?to) (oneof (flattire) (not (flattire))))))""",
-        "line 6, column 35: action 'move-car': 'oneof': effects of chance are not supported",
+        "line 6, column 35: action 'move-car': 'oneof': probabilistic effects are not supported",
     ),
     "a bomb that may go off": (
         """(define (domain bomb-and-toilet)
@@ -159,13 +159,13 @@ DOMAINS: dict[str, tuple[str, list[str] | str]] = {
   (:predicates (bomb-in ?x) (defused))
   (:action dunk :parameters (?x) :precondition (bomb-in ?x)
     :effect (probabilistic 0.95 (defused))))""",
-        "line 5, column 13: action 'dunk': 'probabilistic': effects of chance are not supported",
+        "line 5, column 13: action 'dunk': 'probabilistic': probabilistic effects are not",
     ),
     "an action that senses": (
         """(define (domain colour-balls)
   (:predicates (at ?x) (red ?x))
   (:action look :parameters (?x) :precondition (at ?x) :observe (red ?x)))""",
-        "line 3, column 56: action 'look': ':observe': observations of actions are not supported",
+        "line 3, column 56: action 'look': ':observe': action observations are not supported",
     ),
     "functions to objects": (
         """(define (domain logistics-fluents)

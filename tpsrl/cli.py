@@ -27,7 +27,7 @@ COMMANDS = {
     "eval": (
         "tpsrl.commands.eval",
         "SCENARIO|SKILL|all|skills [key=value ...]",
-        "run episodes, report success, stages and first causes, film some",
+        "evaluate a scenario or skill: success, stages, first causes, videos",
     ),
     "video": (
         "tpsrl.commands.video",
@@ -72,7 +72,7 @@ COMMANDS = {
     "polish": (
         "tpsrl.commands.polish",
         "SCENARIO [SCENARIO ...] [key=value ...]",
-        "train the skills of a chain where it hands over to them, in rounds",
+        "train the skills of a chain from the states at their handoffs, in rounds",
     ),
     "demos": (
         "tpsrl.commands.demos",
@@ -102,7 +102,7 @@ COMMANDS = {
     "hub pull": (
         "tpsrl.commands.hub_pull",
         "[SKILL] repo=REPOSITORY [key=value ...]",
-        "download policies from there",
+        "download policies from a hub repository, or a folder",
     ),
     "bench sim": (
         "tpsrl.commands.bench_sim",
@@ -127,7 +127,7 @@ COMMANDS = {
     "doctor": (
         "tpsrl.commands.doctor",
         "",
-        "show what this machine can run, and what is missing",
+        "check which parts of tpsrl this machine can run, and show missing requirements",
     ),
 }
 
@@ -352,7 +352,9 @@ def _of_others(name: str, command: Command, error: UnknownKeyError) -> UserError
     if not having:
         return error
     if name in having:  # a key for scenarios, but the command was called for a skill or `all`
-        return UserError(f"unknown key '{error.key}'; `tpsrl {name}` has it for one scenario alone")
+        return UserError(
+            f"unknown key '{error.key}'; `tpsrl {name}` has it only for a single scenario"
+        )
     calls = ", ".join(f"`tpsrl {other}`" for other in having)
     return UserError(f"unknown key '{error.key}'; it is a key of {calls}, not of `tpsrl {name}`")
 

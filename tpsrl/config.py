@@ -171,7 +171,7 @@ def flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return dict(_flattened(settings))
     except RecursionError:
-        raise UserError("settings: a dictionary is nested too deeply, or in itself") from None
+        raise UserError("settings: a dictionary is nested too deeply, or contains itself") from None
 
 
 def _flattened(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -235,7 +235,10 @@ def load(schema: type[T], values: Mapping[str, Any], base: Path | None = None) -
             config[name] = _read_preset(group, selected, kind)
     for key, value in values.items():
         if key.removesuffix(".name") in groups and key not in groups:
-            raise UserError(f"{key}: a preset keeps its name; {key[:-5]}={value} takes another one")
+            raise UserError(
+                f"{key}: a preset's name cannot be changed; {key[:-5]}={value} selects another "
+                "preset"
+            )
         if key not in groups:
             config = _override(config, schema, key, value)
     for key in _leaf_keys(schema, mappings=False):
@@ -249,9 +252,7 @@ def _check_exclusive(schema: type, config: Any, values: Mapping[str, Any]) -> No
     for field in _fields(schema):
         other, instead = field.metadata.get("instead_of"), config.get(field.name)
         if other is not None and instead is not None and other in values:
-            raise UserError(
-                f"{other}: {field.name}={instead} is given in its place; leave {other} out"
-            )
+            raise UserError(f"{other}: replaced by {field.name}={instead}; leave {other} out")
 
 
 def _given_base(path: Any) -> Path:
@@ -421,7 +422,7 @@ def _read_preset(group: str, name: str, schema: type, above: tuple[str, ...] = (
         if base not in preset_names(group):
             raise unknown(f"{where}: based_on", base, preset_names(group))
         if base in (*above, name):
-            raise UserError(f"{where}: based_on: '{base}' is based on this one itself")
+            raise UserError(f"{where}: based_on: '{base}' is itself based on this preset")
         return _merged(_read_preset(group, base, schema, (*above, name)), text, where)
     return _of_text(tuple(_schemas(schema)), name, text, where)
 
@@ -441,7 +442,7 @@ def _split_base(text: str, where: str) -> tuple[str, str]:
     if not lines:
         return text, ""
     if len(lines) > 1:
-        raise UserError(f"{where}: based_on: it is repeated")
+        raise UserError(f"{where}: based_on: given more than once")
     base = lines[0].partition(":")[2].partition("#")[0].strip()
     return text.replace(lines[0], "", 1), base
 
@@ -461,7 +462,9 @@ def _read_own(field: str, group: str, path: Path, schema: type) -> Any:
     filled = _merged(OmegaConf.merge(below, {"name": ""}), text, str(path))
     filled.name = filled.name or path.stem
     if filled.name in preset_names(group):
-        raise UserError(f"{path}: name: '{filled.name}' is a preset of ours; take another one")
+        raise UserError(
+            f"{path}: name: '{filled.name}' is the name of a built-in preset; choose another name"
+        )
     return filled
 
 
@@ -551,7 +554,7 @@ def _unreadable(where: str, text: str, error: Exception) -> UserError:
     cause = getattr(error, "problem", None) or "not YAML"
     line = text.splitlines()[mark.line : mark.line + 1]
     if line and line[0][mark.column : mark.column + 1] == "\t":
-        cause = "a tab; indent by spaces"
+        cause = "a tab; indent with spaces"
     return UserError(f"{where}{_marked(mark)}: cannot be read ({cause})")
 
 
@@ -610,7 +613,7 @@ def check_text(key: str, value: str) -> None:
 
 def _override(config: Any, schema: type, key: str, given: Any) -> Any:
     if key in _mappings(schema):
-        raise UserError(f"{key}: set its entries by {_entries(key, str(given))}")
+        raise UserError(f"{key}: set its entries with {_entries(key, str(given))}")
     kind = _kind(schema, key)
     if given == "???":  # omegaconf's marker of a missing value
         raise UserError(f"{key}: '???' is not a value")
@@ -710,7 +713,7 @@ def _check_size(text: str) -> None:
         anchor, before = inside.pop()
         inside.append((anchor, before + size))
         if before + size > _MOST_NODES:
-            raise ValueError(f"it has more than {_MOST_NODES:,} values")
+            raise ValueError(f"more than {_MOST_NODES:,} values")
 
 
 def _parse(key: str, text: str) -> Any:

@@ -111,13 +111,13 @@ def _check_alike(first: Evaluated, other: Evaluated) -> None:
     one, two = first.report, other.report
     if (type(one), first.subject) != (type(two), other.subject):
         raise UserError(
-            f"report: {first.folder} is of {first.subject}, {other.folder} of"
-            f" {other.subject}; agents are compared on one scenario or skill"
+            f"report: {first.folder} evaluates {first.subject}, {other.folder} evaluates"
+            f" {other.subject}; all folders must evaluate the same scenario or skill"
         )
     if one.num_episodes == two.num_episodes and one.dataset != two.dataset:
         raise UserError(
             f"report: {first.folder} (dataset {one.dataset}) and {other.folder}"
-            f" (dataset {two.dataset}) are of different episodes"
+            f" (dataset {two.dataset}) have different episodes"
         )
 
 
@@ -136,8 +136,8 @@ def _check_same_episodes(
         one, two = ones[name], twos[name]
         if (one.layout, _goals(one)) != (two.layout, _goals(two)):
             raise UserError(
-                f"report: {first.folder} and {other.folder} are of different episodes;"
-                f" '{name}' is another one in each"
+                f"report: {first.folder} and {other.folder} have different episodes;"
+                f" '{name}' differs between them"
             )
 
 

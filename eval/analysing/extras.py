@@ -19,12 +19,16 @@ from eval.analysing.schema import (
 )
 
 _HOW = (
-    "An episode ends where a skill first runs out of its steps, or where it gives up or cannot "
-    "start though the benchmark's would go on to its last step; or that is ignored, and the same "
-    "episode goes on. Up to there both are one run. "
+    "Success under two readings of timeouts. A timeout is the first point at which a skill runs "
+    "out of steps, or gives up or cannot start although the benchmark's skill would continue to "
+    "its last step. In one reading the episode ends there; in the other the timeout is ignored and "
+    "the same episode continues. Up to the timeout both readings are one run. "
 )
-_ENDS = "This protocol ends the episode"
-_GOES_ON = "This protocol goes on; where it would have ended is judged in passing."
+_ENDS = "This protocol ends the episode at a timeout"
+_GOES_ON = (
+    "This protocol ignores timeouts; success at the timeout is evaluated without ending the "
+    "episode."
+)
 
 
 def timeouts(header: ScenarioRan, results: Sequence[EpisodeResult]) -> TimeoutRates | None:
@@ -39,7 +43,7 @@ def timeouts(header: ScenarioRan, results: Sequence[EpisodeResult]) -> TimeoutRa
     firsts = [reading.first.reason for reading in known if reading.first is not None]
     ignored = [reading.ignored for reading in known if reading.ignored is not None]
     whole = len(ignored) == len(known)
-    then = "; what comes then is run all the same, and kept apart." if whole else "."
+    then = "; the continuation is also run, and reported separately." if whole else "."
     return TimeoutRates(
         episodes=len(firsts),
         reasons={reason: firsts.count(reason) for reason in sorted(set(firsts))},

@@ -18,7 +18,7 @@ UNITS = {
     "heading": "rad",
     "arm_rest": "m",
     "slip": "m",
-    "articulation": "of its way",
+    "articulation": "of its range",
     "view_blocked": "share",
 }
 _NEAR_M = 0.4  # as in `eval.running.view`: nearer surfaces block the view

@@ -23,11 +23,11 @@ def _loss(report: Report) -> str:
     measured = f"In the {found.episodes} analysed episodes full success is "
     measured += _share(found.measured)
     if found.loss is None or found.product_isolated is None:
-        return f"{measured}; a step of their plan could never be run by itself."
+        return f"{measured}; a step of the plan could never be run in isolation."
     product = _share(found.product_isolated)
-    measured += f", while the same skills from their own start states would give {product}: "
+    measured += f"; the product of the skills' success rates in isolation is {product}: "
     if found.loss <= 0.0:
-        return f"{measured}the robot loses nothing by chaining them."
+        return f"{measured}chaining the skills loses nothing."
     sums = {"selection": 0.0, "tax": 0.0, "time": 0.0, "lost": 0.0, "made_good": 0.0}
     parts = found.parts or []
     for part in parts:
@@ -35,19 +35,19 @@ def _loss(report: Report) -> str:
     lost_by = {
         "selection": "harder episodes",
         "tax": "handoffs",
-        "time": "want of time",
+        "time": "lack of time",
         "lost": "goals lost afterwards",
     }
     largest = sorted(lost_by, key=lambda kind: -sums[kind])[:2]
-    causes = " and ".join(f"{_points(sums[k])} by {lost_by[k]}" for k in largest if sums[k] > 0.0)
+    causes = " and ".join(f"{_points(sums[k])} to {lost_by[k]}" for k in largest if sums[k] > 0.0)
     worst = max(
         (part for part in parts if part.kind == "tax"), key=lambda part: part.value, default=None
     )
     where = ""
     if worst is not None and worst.value > 0.0 and "tax" in largest:
         before, after = words.stage(worst.from_ or ""), words.stage(worst.to or "")
-        where = f", most of it from {before} to {after} ({_points(worst.value)})"
-    return f"{measured}chaining them loses {_points(found.loss)}, {causes}{where}."
+        where = f"; the worst handoff is from {before} to {after} ({_points(worst.value)})"
+    return f"{measured}chaining the skills loses {_points(found.loss)}, {causes}{where}."
 
 
 def _cause(report: Report) -> str:
@@ -60,12 +60,12 @@ def _cause(report: Report) -> str:
         by_skill[row.skill] = by_skill.get(row.skill, 0) + row.count
     skill = max(by_skill, key=lambda name: by_skill[name])
     most = next(row for row in causes if row.skill == skill)
-    name = words.plain(skill) or "what comes after the last step"
+    name = words.plain(skill) or "the time after the last step"
     step = words.stage(most.name)
     text = f"Of {failed} failures {by_skill[skill]} begin with {name}, most often in {step}"
     if failed == 1:
         text = f"The one failure begins with {name}, in {step}"
-    text += f": not '{words.fact(most.predicate)}' ({words.reason(most.reason)})"
+    text += f": '{words.fact(most.predicate)}' did not hold ({words.reason(most.reason)})"
     blamed = [row for row in report.blame or [] if row.set_up_by]
     if blamed:
         first = blamed[0]
@@ -80,21 +80,21 @@ def _repair(report: Report) -> str:
     if not repairs:
         return "No repair of a handoff was run."
     if repairs[0].gain <= 0.0:
-        return "No single repair of a handoff would lift full success."
+        return "No single repair of a handoff would increase full success."
     best = repairs[0]
     before, after = words.plain(best.from_), words.plain(best.to)
     if words.link(best) == words.OTHERS:
         what = "Repairing all other handoffs together"
     elif best.kind == "state":
-        what = f"Having {after} begin in one of its own start states after {before}"
+        what = f"Starting {after} after {before} from one of its own start states"
     elif after == "end":
-        what = f"Granting what {before} fails to do at the end"
+        what = f"Adding the missing effects of {before} at the end"
     else:
-        what = f"Granting what {before} fails to hand to {after}"
+        what = f"Adding the missing effects of {before} before {after}"
     interval = f"{words.points(best.ci_low)} to {words.points(best.ci_high)} points"
-    text = f"{what} alone would lift full success from {_share(best.before)} "
+    text = f"{what} alone would increase full success from {_share(best.before)} "
     text += f"to {_share(best.after)} ({interval}, {best.n} episodes)"
     states = [row for row in repairs if row.kind == "state"]
     if best.kind == "effect" and states and not any(row.ci_low > 0.0 for row in states):
-        text += f"; no better state at a handoff would ({states[0].n} episodes)"
+        text += f"; repairing the state at a handoff would not ({states[0].n} episodes)"
     return f"{text}."

@@ -14,10 +14,10 @@ from eval.handoffs.repairs import KINDS
 from eval.handoffs.study import Players
 
 CANONICAL = (
-    "By `state` the base stands, and the arm rests, as in a start state of the skill that takes"
-    " over, drawn on the home as it is; what is in the hand hangs centred and upright, and what the"
-    " plan has opened is open as far as its episodes have it. By `effect` what a step has not"
-    " brought about, or what was lost, is granted."
+    "A `state` repair places the base, with the arm at rest, at a start state of the next skill"
+    " that is drawn in the current home; a held object hangs centred and upright, and doors and"
+    " drawers that the plan has opened are as wide open as in the scenario's episodes. An `effect`"
+    " repair makes the effects true that a step did not achieve or that were lost later."
 )
 
 

@@ -19,7 +19,7 @@ def facts(report: Report) -> list[str]:
     rules = report.agent_rules or {}
     phrases = []
     if rules.get("one_policy"):
-        phrases.append(f"{rules['one_policy']} does all for an object")
+        phrases.append(f"{rules['one_policy']} replaces all steps for an object")
     if rules.get("without"):
         phrases.append(f"plans without {', '.join(rules['without'])}")
     if rules.get("base_masked"):
@@ -48,7 +48,7 @@ def privileged(report: Ran | ComparedAgent) -> str:
 def blinded(report: Ran) -> str:
     """Returns the sensors that showed the policy another run, "" if there are none."""
     names = ", ".join((report.blind or ()) if isinstance(report, SkillReport) else ())
-    return f"blind: {names} showed the policy another run" if names else ""
+    return f"blind: {names} replaced by those of another run" if names else ""
 
 
 def lines(report: Report | SkillReport) -> list[str]:
@@ -76,7 +76,7 @@ def _travelled(report: Report) -> str:
     found = report.travelled_m
     if not found:
         return ""
-    return "metres driven in a run: " + ", ".join(
+    return "mean metres driven per run: " + ", ".join(
         f"{plain(n)} {v.mean:.2f}" for n, v in found.items()
     )
 

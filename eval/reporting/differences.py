@@ -28,16 +28,19 @@ def warnings(report: Comparison) -> list[str]:
     agents = report.agents
     found = []
     if len({(a.protocol, str(a.protocol_changes)) for a in agents}) > 1:
-        names = ", ".join(f"{a.name} by {judged_by(a)}" for a in agents)
-        found.append(f"They were judged by different protocols: {names}.")
+        names = ", ".join(f"{a.name} {judged_by(a)}" for a in agents)
+        found.append(f"The protocols of the agents differ: {names}.")
     if len({a.version for a in agents}) > 1:
         names = ", ".join(f"{a.name} {a.version}" for a in agents)
-        found.append(f"They were run by different versions of tpsrl: {names}.")
+        found.append(f"The agents were run with different versions of tpsrl: {names}.")
     found += _versions(agents)
     if report.dataset is None:
         names = ", ".join(f"{a.name} {a.num_episodes}" for a in agents)
         count = report.num_episodes
-        found.append(f"They ran different numbers of episodes ({names}); the common {count} count.")
+        found.append(
+            f"The agents ran different numbers of episodes ({names}); the {count} common ones are "
+            "compared."
+        )
     return found
 
 
@@ -50,7 +53,7 @@ def _versions(agents: Sequence[ComparedAgent]) -> list[str]:
         by_agent = {name: versions.get(library, "unknown") for name, versions in known}
         if len(set(by_agent.values())) > 1:
             names = ", ".join(f"{name} {version}" for name, version in by_agent.items())
-            found.append(f"They were run by different versions of {library}: {names}.")
+            found.append(f"The agents were run with different versions of {library}: {names}.")
     return found
 
 

@@ -15,7 +15,7 @@ def lines(report: Report | SkillReport) -> list[str]:
         texts += [*notes(report), _timeouts(report), _clutter(report)]
     if report.view_blocked:
         share = percent(report.view_blocked.mean)
-        texts.append(f"view blocked in {share} of looks while holding")
+        texts.append(f"view blocked in {share} of measurements while holding")
     return [*(text for text in texts if text), *acting.lines(report)]
 
 
@@ -25,16 +25,16 @@ def notes(report: Report) -> list[str]:
     if report.domain:
         found.append(f"planning domain: {report.domain}")
     if report.plan:
-        found.append(f"plan of a file: {report.plan}")
+        found.append(f"plan from file: {report.plan}")
     if solved := report.solved_at_start:
         rest = f"{percent(solved.others.mean)} of the others" if solved.others else "no others"
         count = f"{solved.episodes} of {report.num_episodes} episodes"
-        found.append(f"goals hold at the start of {count}; success {rest}")
+        found.append(f"goals already reached at the start of {count}; success {rest}")
     if report.left_out:
         others = "; ".join(f"{count} of {what}" for what, count in report.left_out.items())
-        found.append(f"left out of the file: {others}")
+        found.append(f"episodes of the file left out: {others}")
     if report.invalid:
-        found.append(f"left out as invalid: {', '.join(report.invalid)}")
+        found.append(f"invalid episodes left out: {', '.join(report.invalid)}")
     return found
 
 
@@ -82,7 +82,7 @@ def figures(report: Report | SkillReport) -> list[tuple[str, str]]:
         text = f"clutter moved by over 0.1 m, mean; none in {percent(moved.none)}"
         found.append((f"{moved.mean:.2f} of {moved.objects:.0f}", text))
     if report.view_blocked:
-        found.append((percent(report.view_blocked.mean), "of looks while holding blocked"))
+        found.append((percent(report.view_blocked.mean), "of views blocked while holding"))
     return found
 
 

@@ -55,12 +55,12 @@ def waterfall(found: Propagation | None) -> Waterfall | None:
 
 def _sum(found: Propagation, isolated: float) -> str:
     measured = found.measured
-    text = f"{percent(isolated)} if nothing were lost between skills, {percent(measured)} measured"
+    text = f"Product of the isolated rates {percent(isolated)}, measured {percent(measured)}"
     text += f": {points(measured - isolated)} points"
     if found.product_conditional is not None and isinstance(found.residual, float):
         text += ". The product of the rates after each handoff is"
         text += f" {percent(found.product_conditional)},"
-        text += f" {points(found.residual)} points from what was measured"
+        text += f" {points(found.residual)} points from the measured success"
     return f"{text}."
 
 

@@ -144,7 +144,7 @@ def _facts(report: Report | SkillReport | Index) -> list[str]:
     ]
     for name, policy in report.learned.items():
         steps = f"{policy.trained_steps / 1e6:.1f} million steps"
-        mean = ", by its mean actions" if policy.sample is False else ""
+        mean = ", mean actions" if policy.sample is False else ""
         facts.append(f"{words.plain(name)} trained for {steps}: {policy.checkpoint}{mean}")
     facts += filter(None, (acting.privileged(report), acting.blinded(report)))
     if changed := words.changes(report.protocol_changes):

@@ -109,7 +109,7 @@ def _goals(report: Report) -> Table:
 
 def _causes(causes: Sequence[CauseRow]) -> Table:
     table = table_of("First causes of failure")
-    for head in ("count", "stage", "what did not hold", "why", "margin"):
+    for head in ("count", "stage", "failed condition", "reason", "margin"):
         table.add_column(head, justify="right" if head in ("count", "margin") else "left")
     for cause in causes:
         number = "" if cause.stage < 0 else f"{cause.stage + 1} "
@@ -124,7 +124,7 @@ def _causes(causes: Sequence[CauseRow]) -> Table:
 
 
 def _handoffs(matrix: Sequence[MatrixRow]) -> Table:
-    table = table_of("Handoffs: after one, isolated, and the tax in percentage points")
+    table = table_of("Handoffs: success after it and in isolation; tax in percentage points")
     for head in ("from -> to", "n", "after", "isolated", "tax", "95%", ""):
         table.add_column(head, justify="left" if head in ("from -> to", "") else "right")
     for row in matrix:

@@ -20,13 +20,13 @@ REASONS = {
     "no_plan": "no plan left",
     "stop": "stopped",
     "lost": "lost again later",
-    "knocked": "knocked about",
+    "knocked": "displaced by accident",
     "dropped": "dropped the object",
-    "wrong_object": "took the wrong object",
-    "wrong_drop": "let go in the wrong place",
-    "wrong_grasp": "grasped the wrong thing",
+    "wrong_object": "picked the wrong object",
+    "wrong_drop": "released in the wrong place",
+    "wrong_grasp": "grasped something else",
     "stopped": "stopped in the wrong place",
-    "hold_broken": "hold of the handle broke",
+    "hold_broken": "lost hold of the handle",
 }
 
 # Parts of the loss between the product of isolated rates and measured success.
@@ -35,16 +35,16 @@ LOSSES = {
     "tax": "handoff tax",
     "time": "episode out of steps",
     "lost": "lost again later",
-    "made_good": "made good later",
+    "made_good": "recovered later",
 }
 
 # Error dimensions of handoffs.
 DIMENSIONS = {
     "distance": "distance to the target",
-    "heading": "heading off the target",
-    "arm_rest": "arm off its rest",
+    "heading": "heading away from the target",
+    "arm_rest": "arm away from its rest posture",
     "slip": "object slipped in the hand",
-    "articulation": "door or drawer off its target",
+    "articulation": "distance of door or drawer from its target",
     "view_blocked": "view blocked",
 }
 
@@ -60,7 +60,7 @@ FACTS = {
     "closed_cab": "{0} closed",
     "opened_fridge": "{0} open",
     "closed_fridge": "{0} closed",
-    "undisturbed": "{0} where it was",
+    "undisturbed": "{0} undisturbed",
 }
 
 # Furniture by the marker of its handle.
@@ -73,8 +73,8 @@ PLACES = {
 }
 
 REPAIRS = {
-    "state": "State repaired: where the robot stands, its arm, and how it holds",
-    "effect": "Effect repaired: what the step before was to bring about",
+    "state": "State repaired: base pose, arm posture and grasp",
+    "effect": "Effect repaired: missing effects of the step before",
 }
 
 OTHERS = "all others"

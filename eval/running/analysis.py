@@ -33,8 +33,8 @@ _CAUSES, _CLIPS = 5, 2  # number of causes, and of clips for each
 _BEFORE, _AFTER = 90, 15  # control steps around a first cause
 _STRIDE = 3
 NO_SNAPSHOTS = (
-    "left out, because engine '{engine}' cannot put a home back exactly into an earlier state: "
-    "skills in isolation, taxes of handoffs, repairs and blame"
+    "left out, because engine '{engine}' cannot restore a home exactly: skills in isolation, "
+    "handoff taxes, repairs and blame"
 )
 _BUDGET = 4  # default, in multiples of the control steps of the evaluation itself
 

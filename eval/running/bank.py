@@ -85,7 +85,7 @@ def make_bank(
     if _is_made(settings, path):  # a run killed after the bank was in place
         with locks.hold(unfinished, shown=path):
             shutil.rmtree(unfinished, ignore_errors=True)
-        console.print(f"{path} holds these already; another out= has them made anew",
+        console.print(f"{path} already contains this bank; choose another out to record it again",
                       highlight=False, markup=False, soft_wrap=True)  # fmt: skip
         return {p.parent.name: files.parse_json(p.read_text()) for p in path.glob(f"*/{INDEX}")}
     out = files.new_folder(path)
@@ -94,7 +94,7 @@ def make_bank(
         indices = _make(settings, out, unfinished, journal, console, factory)
         journal.finish()
         if not indices:
-            raise RunError(f"{settings.scenario.title}: there was no state to keep")
+            raise RunError(f"{settings.scenario.title}: no exit state was recorded")
     show(console, settings.scenario.title, indices)
     console.print(f"wrote {out}", highlight=False, markup=False, soft_wrap=True)
     return indices

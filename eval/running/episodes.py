@@ -65,11 +65,11 @@ def select(
         )
     episodes, invalid = read_episodes(path)
     if not episodes and not invalid:
-        raise UserError(f"episodes: {path} holds no episode")
+        raise UserError(f"episodes: {path} contains no episode")
     fitting, left_out = _fitting(episodes, scenario, split, path)
     if count is not None and len(fitting) < count:
         held = f"{len(fitting)} episodes" + (f" of split {split}" if left_out else "")
-        raise UserError(f"episodes: {path} holds {held}, {count} requested")
+        raise UserError(f"episodes: {path} contains {held}, {count} requested")
     return Selection(fitting[:count], left_out, invalid)
 
 
@@ -119,9 +119,9 @@ def _fitting(
         splits = sorted({e.split for e in episodes if e.scenario == scenario.name})
         advice = f"choose split={splits[0]}"
         if not splits:
-            advice = f"import it with scenario={scenario.name} to evaluate it as that"
+            advice = f"import it with scenario={scenario.name} to evaluate it under that scenario"
         raise UserError(
-            f"episodes: {path} holds no episode of {scenario.name}, split {split}, but {found}"
+            f"episodes: {path} contains no episode of {scenario.name}, split {split}, but {found}"
             f"; {advice}"
         )
     return fitting, dict(sorted(others.items()))
@@ -143,7 +143,7 @@ def _chosen(scenario: Scenario, split: str, seed: int, path: str | None, one: st
     prefix = first.rstrip("0123456789")
     digits = one.removeprefix(prefix)
     if not (digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS):
-        raise UserError(f"episode: '{one}' is none of this dataset; its first is '{first}'")
+        raise UserError(f"episode: '{one}' is not in this dataset; its first is '{first}'")
     number = int(digits)
     return datasets.generate(source, range(number, number + 1), 1)[0][0]
 

@@ -97,7 +97,7 @@ class Journal:
         try:
             if not lines or lines[0][1] != header:
                 if len(lines) > 1:
-                    self._say(f"{len(lines) - 1} jobs that were finished in {self._out}")
+                    self._say(f"{len(lines) - 1} finished jobs in {self._out}")
                 _empty(self._folder)
                 self._file = self._path.open("ab")
                 self._append(header)
@@ -158,7 +158,7 @@ class Journal:
                 files.remove_strays(films / kind)
 
     def _say(self, what: str) -> None:
-        text = f"starting anew: {what} are of other settings or another version"
+        text = f"starting from the beginning: {what} have other settings or another version"
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def _unwritable(self, error: OSError) -> UserError:
@@ -211,6 +211,6 @@ def _unsealed(line: bytes) -> dict[str, Any]:
     head, _, checksum = line.rpartition(b', "sum": ')
     body = head + b"}"
     if checksum != b"%d}\n" % zlib.crc32(body):
-        raise ValueError("the checksum is that of another line")
+        raise ValueError("the checksum does not match the line")
     found: dict[str, Any] = json.loads(body)
     return found

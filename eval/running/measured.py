@@ -42,7 +42,7 @@ def measured(
     """
     report, command = _evaluation(folder, skill, digest, "evaluation")
     if report.blind:
-        raise UserError(f"evaluation: {folder} is of a blinded policy; name it by blind=")
+        raise UserError(f"evaluation: {folder} evaluates a blinded policy; pass it as blind=")
     _check_unseen(report, folder, chosen_by, seeds)
     return MeasuredSuccess(
         **dataclasses.asdict(report.success),
@@ -74,7 +74,7 @@ def measured_blind(folders: str, skill: str, digest: str) -> tuple[BlindSuccess,
     for folder in filter(None, (part.strip() for part in folders.split(","))):
         report, command = _evaluation(folder, skill, digest, "blind")
         if not report.blind:
-            raise UserError(f"blind: {folder} is of a policy that was shown its own sensors")
+            raise UserError(f"blind: {folder} evaluates a policy that is not blinded")
         success, count = dataclasses.asdict(report.success), report.num_episodes
         found.append(
             BlindSuccess(tuple(report.blind), **success, num_episodes=count, command=command)
@@ -89,12 +89,12 @@ def _evaluation(folder: str, skill: str, digest: str, field: str) -> tuple[Skill
         raise UserError(f"{field}: {folder} is not the folder of an evaluation (no report.json)")
     report = read_report(path)
     if not isinstance(report, SkillReport) or report.skill != skill:
-        raise UserError(f"{field}: {folder} is not of {skill} by itself")
+        raise UserError(f"{field}: {folder} is not an evaluation of {skill} alone")
     acted = report.learned[skill].policy if skill in report.learned else None
     if acted != digest:
         raise UserError(
-            f"{field}: {folder} is of another policy ({acted or report.agent}, this one is "
-            f"{digest}); evaluate the file that is exported"
+            f"{field}: {folder} evaluates another policy ({acted or report.agent}, this one is "
+            f"{digest}); evaluate the exported file"
         )
     settings = config.load(SkillSettings, {}, path / "config.yaml")
     call = ("tpsrl", "eval", skill, f"agent={pretrained.WORD}")
@@ -109,16 +109,18 @@ def _check_unseen(
     The apartments of the training and the start states of validations would bias the figures.
     """
     if report.split != "val":
-        raise UserError(f"evaluation: {folder} is of split {report.split}, of the training")
+        raise UserError(f"evaluation: {folder} uses split {report.split}, must use split val")
     own = report.starts is None
     if own and report.seed in seeds:
         other = next(seed for seed in range(len(seeds) + 1) if seed not in seeds)
         raise UserError(
-            f"evaluation: {folder} is of seed {report.seed}, by whose start states checkpoints "
-            f"are chosen; evaluate with another one, such as seed={other}"
+            f"evaluation: {folder} uses seed {report.seed}, on which checkpoints were selected; "
+            f"evaluate with another seed, such as seed={other}"
         )
     if not own and report.starts in chosen_by:
-        raise UserError(f"evaluation: {folder} is of the start states that validations were from")
+        raise UserError(
+            f"evaluation: {folder} uses the start states on which checkpoints were selected"
+        )
 
 
 def _protocol(report: SkillReport) -> str:

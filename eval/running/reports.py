@@ -96,7 +96,7 @@ def compare(folders: Sequence[str], out: str, console: Console | None = None) ->
         if places.count(place) > 1:
             raise UserError(f"report: {folder} is repeated")
         if place == own:
-            raise UserError(f"out: {out} is one of the evaluations; take another folder")
+            raise UserError(f"out: {out} is one of the evaluations; choose another folder")
     evaluated = [_read(folder) for folder in folders]
     with _as_written(*folders):
         report = comparison.compare(evaluated)
@@ -128,7 +128,7 @@ def _as_written(*folders: str | Path) -> Iterator[None]:
     except Exception as error:
         names = " or ".join(str(folder) for folder in folders)
         what = f"{type(error).__name__}: {error}"
-        raise UserError(f"report: {names}: not as an evaluation writes it ({what})") from None
+        raise UserError(f"report: {names}: not in the format of an evaluation ({what})") from None
 
 
 def _runs(path: Path, report: AnyReport) -> Iterator[tuple[Path, AnyReport]]:
@@ -138,14 +138,17 @@ def _runs(path: Path, report: AnyReport) -> Iterator[tuple[Path, AnyReport]]:
         name = run.folder
         # Folders outside of `path` are not part of this report and must not be written to.
         if not name or Path(name).name != name or name == "..":
-            raise UserError(f"report: {path / 'report.json'}: runs: no folder in it: {name!r}")
+            raise UserError(f"report: {path / 'report.json'}: runs: {name!r} is not a subfolder")
         if name in known:
             raise UserError(f"report: {path / 'report.json'}: runs: {name} is repeated")
         known[name] = None
     for name in known:
         inner = read_report(path / name)
         if isinstance(inner, Index):
-            raise UserError(f"report: {path / name} is itself of several evaluations")
+            raise UserError(
+                f"report: {path / name} has several evaluations, must have the one of a scenario "
+                "or skill"
+            )
         yield path / name, inner
 
 
@@ -168,7 +171,9 @@ def _read(folder: str) -> Evaluated:
         return Evaluated(where, report, _read_results(path, EpisodeResult))
     if isinstance(report, SkillReport):
         return Evaluated(where, report, _read_results(path, SkillResult))
-    raise UserError(f"report: {folder} is not of one scenario or skill; only agents on one compare")
+    raise UserError(
+        f"report: {folder} has several evaluations; compare folders of one scenario or skill"
+    )
 
 
 def read_report(folder: Path) -> AnyReport:
@@ -202,7 +207,7 @@ def _read_results(folder: Path, kind: type[Result]) -> list[Result]:
             found = files.parse_json(line)
         results.append(decode(found, kind, f"report: {where}"))
     if not results:
-        raise UserError(f"report: {path} holds no episode")
+        raise UserError(f"report: {path} contains no episode")
     return results
 
 
@@ -226,5 +231,5 @@ def _text(path: Path, most: int = files.MOST_TEXT) -> str:
     except UnicodeDecodeError:
         raise UserError(f"report: {path}: cannot be read (not a text file)") from None
     if _CONTROL.search(text):  # they would be printed in the terminal
-        raise UserError(f"report: {path} has control characters in it")
+        raise UserError(f"report: {path} contains control characters")
     return text

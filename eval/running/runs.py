@@ -149,7 +149,7 @@ def _run(
         if key in found and (file is None or file.is_file()):
             done[index] = _decoded(work, key, found[key])
     if done:
-        message = f"going on: {len(done)} of {total} {work.kind} are done"
+        message = f"resuming: {len(done)} of {total} {work.kind} are done"
         console.print(message, highlight=False, markup=False, soft_wrap=True)
     todo = [index for index in range(total) if index not in done]
     jobs, names = [work.jobs[i] for i in todo], [work.names[i] for i in todo]

@@ -73,7 +73,7 @@ def evaluate_skills(
         for name in names:
             own = SkillSettings(**_fields(settings) | {"out": str(out / name)}, skill=name)
             reports[name] = run(own, console)
-        ran = {"title": "Skills by themselves", **_what_ran(settings, reports)}
+        ran = {"title": "Skills in isolation", **_what_ran(settings, reports)}
         return _finish(console, out, ran, index.skill_rows(reports))
 
 

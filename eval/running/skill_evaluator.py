@@ -144,7 +144,7 @@ def obtain(settings: SkillSettings) -> list[Start]:
     if not found or (count is not None and len(found) < count):
         wanted = "at least one was" if count is None else f"{count} were"
         raise UserError(
-            f"starts: {settings.starts} holds {len(found)} start states, {wanted} requested"
+            f"starts: {settings.starts} contains {len(found)} start states, {wanted} requested"
         )
     return found[:count]
 
@@ -160,7 +160,8 @@ def _chosen(settings: SkillSettings, one: str) -> Start:
     numbered = re.fullmatch(rf"(?:{re.escape(settings.skill)}_)?([0-9]{{1,6}})(?:_of_.*)?", one)
     if numbered is None:
         raise UserError(
-            f"episode: '{one}' is none of {settings.skill}; give its number, such as 0, or its id"
+            f"episode: '{one}' is not an episode of {settings.skill}; give its number, such as 0, "
+            "or its id"
         )
     where = (settings.split, settings.seed, settings.num_objects)
     (start,) = start_episodes(settings.skill, [int(numbered[1])], *where, 1)

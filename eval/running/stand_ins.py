@@ -57,8 +57,8 @@ def check_left_out(rules: ExecutionRules) -> None:
         spec = registry.carrying_out(action, rules.carried_out_by)
         if not (drives(spec) or rules.one_skill):
             raise UserError(
-                f"agent.without: '{action}' cannot be left out where scripted skills act, which "
-                "can only go somewhere by themselves (nav, for example)"
+                f"agent.without: '{action}' cannot be left out with scripted skills, which replace "
+                "only actions that drive to a place, such as nav"
             )
 
 

@@ -28,12 +28,12 @@ def check_actions(definition: Definition) -> Iterator[Finding]:
             "navigation-deletes-nothing",
             "error",
             where + stays,
-            "the robot stays robot_at where it came from, so a plan may navigate to everything "
+            "robot_at of the previous place is not deleted, so a plan may navigate to every object "
             "first and then pick and place without moving",
             "delete every other robot_at: (forall (?other) (not (robot_at ?other ?robot)))",
         )
     shut = sorted({atom for _, action in actions for atom in _changed(action, "closed")})
-    for purpose, lies in (("holding", "the object lies in"), ("object_at", "the goal lies in")):
+    for purpose, lies in (("holding", "the object is in"), ("object_at", "the goal is in")):
         for kind in dict.fromkeys(atom[0] for atom in shut):
             closed = [atom for atom in shut if atom[0] == kind]
             through = _names(n for n, a in actions if _reaches_into(a, purpose, closed))
@@ -42,8 +42,8 @@ def check_actions(definition: Definition) -> Iterator[Finding]:
                     "closed-not-checked",
                     "error",
                     where + through,
-                    f"allowed while {lies} a receptacle of which {kind} holds, so search leaves "
-                    "the opening out",
+                    f"allowed while {lies} a receptacle with {kind}, so a plan need not open the "
+                    "receptacle",
                     f"add to the precondition: (forall (?r) (not (and (in ?x ?r) ({kind} ?r))))",
                 )
     careless = _names(name for name, action in actions if _ignores_hand(action))
@@ -52,7 +52,7 @@ def check_actions(definition: Definition) -> Iterator[Finding]:
             "hand-not-checked",
             "warning",
             where + careless,
-            "allowed with a full hand, though it needs the suction cup",
+            "allowed with an object in the hand, although it needs the suction cup",
             "add to the precondition: (not_holding ?robot)",
         )
 

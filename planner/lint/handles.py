@@ -22,8 +22,8 @@ def check_handles(definition: Definition) -> Iterator[Finding]:
                 "handle-and-receptacle-differ",
                 "error",
                 f"{where}, {text(atom)}",
-                f"{handle} moves link {opened.link}, which opens {inside}; {thing} lies in {place}",
-                f"name {_right_handle(definition, place)} instead, or move {thing}",
+                f"{handle} moves link {opened.link}, which opens {inside}; {thing} is in {place}",
+                f"use {_right_handle(definition, place)} instead, or move {thing}",
             )
 
 

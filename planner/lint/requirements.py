@@ -14,6 +14,6 @@ def check_requirements(definition: Definition) -> Iterator[Finding]:
             "requirement-not-declared",
             "warning",
             f"domain {definition.domain.name}, line {line}",
-            f"uses {requirement} without declaring it; other planners may refuse the domain",
+            f"uses {requirement} without declaring it; other planners may reject the domain",
             f"add to the domain: (:requirements {requirement})",
         )

@@ -47,8 +47,8 @@ def _coverage(played: Replay) -> Iterator[Finding]:
                 "missing-stage",
                 "warning",
                 step.where,
-                f"no stage asks for {text(held)}, so a failure to pick is blamed on placing",
-                f"add a stage with {text(held)} before the one that has it placed",
+                f"no stage requires {text(held)}, so a failed pick is attributed to placing",
+                f"add a stage with {text(held)} before the stage in which the object is placed",
             )
 
 
@@ -79,9 +79,9 @@ def _name(name: str, atoms: tuple[Atom, ...]) -> Iterator[Finding]:
         "stage-name",
         "warning",
         f"stage {name}",
-        f"the name stands for {match[1]} placed{hand}; the stage asks for {placed} placed"
+        f"the name implies {match[1]} placed{hand}; the stage requires {placed} placed"
         f"{' and one in the hand' if held else ''}",
-        f"call it {proper}",
+        f"rename it to {proper}",
     )
 
 
@@ -95,16 +95,16 @@ def _reach(played: Replay) -> Iterator[Finding]:
                 "unreachable-stage",
                 "error",
                 f"stage {name}",
-                f"at no point of the plan do all its atoms hold: {_listed(list(atoms))}",
-                "take out what cannot hold together, or add the steps that bring it about",
+                f"its atoms never hold together during the plan: {_listed(list(atoms))}",
+                "remove atoms that exclude each other, or add the steps that achieve them",
             )
         elif when[-1] < latest:
             yield Finding(
                 "stage-order",
                 "error",
                 f"stage {name}",
-                f"the plan is past it when it reaches {before}, which stands before it",
-                f"put it before {before}",
+                f"no longer holds when the plan reaches {before}, which is listed before it",
+                f"list it before {before}",
             )
         else:
             latest, before = max(latest, when[0]), name
@@ -119,8 +119,8 @@ def _duplicates(played: Replay) -> Iterator[Finding]:
                 "duplicate-stage",
                 "warning",
                 f"stage {name}",
-                f"holds whenever {same} does, so it says nothing more",
-                "drop it, or say what it adds",
+                f"holds whenever {same} holds, so it is redundant",
+                "remove it, or add atoms that distinguish it",
             )
         seen.append((name, frozenset(atoms)))
 

@@ -20,8 +20,8 @@ def check_steps(played: Replay) -> Iterator[Finding]:
                 "warning",
                 step.where,
                 f"follows {text(opening.atom)} without navigating to {step.atom[1]}: the robot "
-                "stands where it opened, and picks from there only as robot_at allows "
-                f"{played.definition.predicates.robot_at_m:g} m",
+                "picks from its position at the opening, which is possible only within the "
+                f"{played.definition.predicates.robot_at_m:g} m of robot_at",
                 f"navigate to {step.atom[1]} between the two steps",
             )
         for thing, closed in _shut(step):
@@ -47,8 +47,8 @@ def check_steps(played: Replay) -> Iterator[Finding]:
             "goal-not-reached",
             "error",
             "plan",
-            f"at its end {' and '.join(missing)} does not hold",
-            "add the steps that bring it about",
+            f"{' and '.join(missing)} does not hold at the end",
+            "add the steps that achieve it",
         )
 
 
@@ -66,8 +66,8 @@ def _unmet(played: Replay, step: Taken, opening: Taken | None) -> Iterator[Findi
                 "precondition",
                 "error",
                 step.where,
-                f"{clause_text(clause)} is needed and does not hold",
-                f"add the step that brings it about{_maker(played, clause)}",
+                f"{clause_text(clause)} is required and does not hold",
+                f"add a step that achieves it{_maker(played, clause)}",
             )
 
 

@@ -34,7 +34,7 @@ def _compare(predicate: str, limit: float, skill: str, line: Line) -> Iterator[F
         f"{skill} against {predicate}",
         f"the skill succeeds {word} {line.limit:g} {line.unit}, the predicate holds {word} "
         f"{limit:g} {line.unit}: the skill can {result}",
-        "give both one limit, or report both",
+        "use the same limit for both, or report both",
     )
 
 

@@ -16,21 +16,21 @@ from planner.pddl.vocabulary import Declared, Vocabulary
 
 _SECTIONS = (":requirements", ":types", ":constants", ":predicates", ":functions")
 _UNSUPPORTED = {
-    ":durative-action": "actions with a duration",
+    ":durative-action": "durative actions",
     ":derived": "derived predicates",
     ":axiom": "axioms",
-    ":constraints": "constraints on plans",
+    ":constraints": "trajectory constraints",
     ":process": "processes",
     ":event": "events",
-    ":method": "methods of task networks",
-    ":task": "tasks of task networks",
-    ":timeless": "facts in a domain",
+    ":method": "methods of hierarchical task networks",
+    ":task": "tasks of hierarchical task networks",
+    ":timeless": "timeless facts",
     ":extends": "domains that extend another",
-    ":vars": "variables of actions outside of :parameters",
-    ":expansion": "expansions of actions",
-    ":condition": "conditions with times",
-    ":duration": "actions with a duration",
-    ":observe": "observations of actions",
+    ":vars": "action variables outside of :parameters",
+    ":expansion": "action expansions",
+    ":condition": "timed conditions",
+    ":duration": "durative actions",
+    ":observe": "action observations",
 }
 _ACTION_KEYS = (":parameters", ":precondition", ":effect")
 _QUANTIFIED = (":existential-preconditions", ":universal-preconditions")
@@ -120,11 +120,11 @@ def _definition(source: SourceText) -> tuple[str, Sequence[Node]]:
     if isinstance(title, Bracket) and title.head == "problem":
         raise source.error(title, "expected a domain, got a problem")
     if not isinstance(title, Bracket) or title.head != "domain" or len(title.items) != 2:
-        raise source.error(title, "expected (domain NAME) behind 'define'")
+        raise source.error(title, "expected (domain NAME) after 'define'")
     more = next(nodes, None)
     if more is not None:
         closed = source.line(whole.end)
-        raise source.error(more, f"text after the end of 'define', which line {closed} closes")
+        raise source.error(more, f"text after the end of 'define' in line {closed}")
     return source.name(title.items[1], "a domain"), whole.items[2:]
 
 
@@ -139,7 +139,7 @@ def _sections(
             raise source.error(node, "expected a section in brackets, such as (:predicates ...)")
         if node.head == ":action":
             if len(node.items) < 2:
-                raise source.error(node, "expected the name of an action behind ':action'")
+                raise source.error(node, "expected the name of an action after ':action'")
             name, known = source.name(node.items[1], "an action"), actions
             what = f"action '{name}'"
         elif node.head in _SECTIONS:
@@ -204,7 +204,7 @@ def _action_parts(formulas: Formulas, bracket: Bracket) -> dict[str, Node]:
             raise formulas.error(key, f"{word} is given twice")
         value = next(rest, None)
         if value is None:
-            raise formulas.error(key, f"expected something behind '{word}'")
+            raise formulas.error(key, f"expected a value after '{word}'")
         parts[word] = value
     return parts
 

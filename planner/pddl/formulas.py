@@ -60,7 +60,7 @@ class Formulas:
             variables, inner = self._quantified(parts[0], scope)
             return _QUANTIFIERS[head](variables, self.condition(parts[1], inner))
         if head in _COMPARISONS or (head == "=" and any(map(self._is_number, parts))):
-            raise self.error(node, "compares numbers, of which a home has none")
+            raise self.error(node, "numeric comparisons are not supported")
         if head == "=":
             self._count(bracket, 2, "term")
             return pddl.Equality(*(self._term(part, scope) for part in parts))
@@ -97,7 +97,7 @@ class Formulas:
             self._value(parts[1], scope)
             return []
         if head in _OF_CHANCE:
-            raise self.error(node, f"'{head}': effects of chance are not supported")
+            raise self.error(node, f"'{head}': probabilistic effects are not supported")
         adds = head != "not"
         if not adds:
             self._count(bracket, 1, "atom")
@@ -161,7 +161,7 @@ class Formulas:
         if node.text in scope:
             return scope[node.text]
         if node.text.startswith("?"):
-            raise self.error(node, f"it uses {node.text}, which is none of its parameters")
+            raise self.error(node, f"{node.text} is not one of its parameters")
         constants = self._vocabulary.constants
         if node.text not in constants:
             what = f"action '{self._action}': constant"

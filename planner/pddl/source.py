@@ -58,7 +58,7 @@ class SourceText:
             token, start = found[0], found.start()
             if token == "(":
                 if len(open_brackets) > _DEEPEST:
-                    raise self.error(start, f"more than {_DEEPEST} brackets in each other")
+                    raise self.error(start, f"brackets are nested more than {_DEEPEST} deep")
                 open_brackets.append((start, []))
             elif token == ")":
                 begin, items = open_brackets.pop()
@@ -85,7 +85,7 @@ class SourceText:
         """Returns an error for a word that is not among the valid ones, with the nearest one."""
         valid = list(valid)
         if not valid:
-            return self.error(at, f"{what}: unknown value '{given}', as none is declared")
+            return self.error(at, f"{what}: unknown value '{given}'; none is declared")
         return unknown(f"{self._where(at)}: {what}", given, valid)
 
     def name(self, node: Node, what: str) -> str:

@@ -50,9 +50,11 @@ class Vocabulary:
             if name in places:
                 raise self._twice(word, f"type '{name}'", places[name])
             if name == ROOT and kind is not None:
-                raise self._source.error(word, f"'{ROOT}' is above all types and below none")
+                raise self._source.error(
+                    word, f"'{ROOT}' is the root type and cannot have a supertype"
+                )
             if isinstance(kind, Bracket):
-                raise self._source.error(kind, "a type below several is not supported")
+                raise self._source.error(kind, "a type with several supertypes is not supported")
             places[name] = word
             self.types[name] = ROOT if kind is None else self._source.name(kind, "a type")
         self.types.pop(ROOT, None)
@@ -82,7 +84,7 @@ class Vocabulary:
             if name in places:
                 raise self._twice(word, f"constant '{name}'", places[name])
             if isinstance(kind, Bracket):
-                raise self._source.error(kind, "a constant of one of several types is unsupported")
+                raise self._source.error(kind, "constants of type (either ...) are not supported")
             places[name] = word
             self.constants[name] = self._type(kind)
 
@@ -160,7 +162,7 @@ class Vocabulary:
                 continue
             kind = next(rest, None)
             if not waiting or kind is None:
-                side = f"{what} before" if not waiting else "a type behind"
+                side = f"{what} before" if not waiting else "a type after"
                 raise self._source.error(node, f"expected {side} '-'")
             found += [(each, kind) for each in waiting]
             waiting = []

@@ -44,14 +44,18 @@ class ArticulatedSettings(TaskSettings):
     wrong_grasp: float = config.option(
         5.0, "penalty for grasping anything else, which ends the episode"
     )
-    broken_hold: BrokenHold = config.option("fails", "what happens when the hold breaks")
+    broken_hold: BrokenHold = config.option(
+        "fails", "effect of a broken hold: the episode fails, or goes on"
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ArticulatedLimits(SkillLimits):
     """Limits of opening and closing, and the effect of a broken hold."""
 
-    broken_hold: BrokenHold = config.option("fails", "what happens when the hold breaks")
+    broken_hold: BrokenHold = config.option(
+        "fails", "effect of a broken hold: the episode fails, or goes on"
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -61,5 +61,5 @@ class StepContext(
             UserError: the path was not measured.
         """
         if self.path is None:
-            raise UserError("path: the skill is judged by the way along the floor; there is none")
+            raise UserError("path: the skill needs the path along the floor, which is not measured")
         return self.path

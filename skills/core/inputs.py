@@ -60,14 +60,13 @@ class PolicyInputs:
         if depth is not None:
             if pictures:
                 raise UserError(
-                    "depth: cameras says which pictures there are; leave depth out, and name "
-                    f"{HEAD_DEPTH} there"
+                    f"depth: contradicts cameras; leave depth out, and add {HEAD_DEPTH} to cameras"
                 )
             pictures[HEAD_DEPTH] = camera_sizes.sides(depth, "depth")
         names = _chosen(registry.get(skill).definition, choice, bool(pictures))
         size = pictures.pop(HEAD_DEPTH, None)
         if height_map and size is None:
-            raise UserError("height_map: it needs a depth camera; nearest: false")
+            raise UserError("height_map: needs a depth camera; nearest: false")
         return PolicyInputs(skill, names, size, height_map, tuple(pictures.items()))
 
     @property

@@ -35,7 +35,7 @@ class TaskSettings:
     force_cap: float = config.option(0.0, "maximum force penalty of a step")
     force_end: float = config.option(0.0, "penalty for exceeding a force limit")
     way: float = config.option(
-        0.0, "reward per metre of progress along the floor to where the arm can reach the goal"
+        0.0, "reward per metre of progress along the floor to a place within reach of the goal"
     )
     hand: float = config.option(
         0.0, "reward per metre of progress of the cup to the goal, along a path around furniture"
@@ -51,12 +51,12 @@ class TaskSettings:
     clutter: float = config.option(0.0, "penalty per metre of motion of other objects", minimum=0)
     grip: float = config.option(
         0.0,
-        "penalty per step with the grip closed where it should be open: away from the object that "
-        "Pick is to take, or with the object where Place is to release it",
+        "penalty per step with the grip closed where it should be open: away from the object to "
+        "pick, or with the object at its goal",
         minimum=0,
     )
     wrong_stop: float = config.option(
-        0.0, "penalty for calling stop before the skill has succeeded, which ends it", minimum=0
+        0.0, "penalty for calling stop before success, which ends the episode", minimum=0
     )
 
 

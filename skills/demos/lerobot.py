@@ -346,5 +346,5 @@ def _imported(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError:
         raise UserError(
-            "format: lerobot needs pyarrow; the extra 'lerobot' has it (pip install '.[lerobot]')"
+            "format: lerobot needs pyarrow; install the extra 'lerobot' (pip install '.[lerobot]')"
         ) from None

@@ -35,7 +35,9 @@ def load(
     for folder in folders:
         note = store.read_note(folder)
         if note.skill != skill:
-            raise UserError(f"demos: {folder} is of {note.skill}, not of {skill}")
+            raise UserError(
+                f"demos: {folder} contains demonstrations of {note.skill}, not of {skill}"
+            )
         if depth is not None and note.depth != depth:
             raise UserError(f"depth: {depth[0]}, but {folder} has {note.depth}")
         for picture, sides in inputs.cameras:
@@ -49,7 +51,7 @@ def load(
                 raise UserError(f"sensors: {folder} has no '{name}'; it has {has}")
         known = sensors.known(registry.get(skill).definition)
         if any(name not in known or known[name].size != size for name, size in note.sensors):
-            raise UserError(f"demos: {folder} has sensors that {skill} has not; record it again")
+            raise UserError(f"demos: {folder} has sensors unknown to {skill}; record it again")
         good = (episode for episode in store.read(folder) if episode.ended_by not in left_out)
         found += select(good, held, inputs)
     return found

@@ -165,7 +165,7 @@ def read_note(folder: str | os.PathLike[str], field: str = "demos") -> DemosNote
         why = getattr(error, "strerror", None) or error
         raise UserError(f"{field}: no demonstrations in {folder} ({why})") from None
     if found.pop("format", None) != FORMAT:
-        raise UserError(f"{field}: {path} is of another format")
+        raise UserError(f"{field}: {path} has another format; must be {FORMAT}")
     return records.decode(found, DemosNote, f"{field}: {path}", closed=True)
 
 
@@ -192,9 +192,9 @@ def read(folder: str | os.PathLike[str]) -> Iterable[Recording]:
         found += len(episodes)
         yield from episodes
     if found != note.episodes:
-        raise UserError(f"demos: {folder} has {found} episodes, its note says {note.episodes}")
+        raise UserError(f"demos: {folder} has {found} episodes, must have {note.episodes}")
     if not found:
-        raise UserError(f"demos: {folder} holds no episodes")
+        raise UserError(f"demos: {folder} contains no episodes")
 
 
 def _check(arrays: Mapping[str, np.ndarray], note: DemosNote) -> None:
@@ -206,7 +206,7 @@ def _check(arrays: Mapping[str, np.ndarray], note: DemosNote) -> None:
     """
     lengths = arrays["lengths"]
     if lengths.dtype.kind != "i" or lengths.ndim != 1 or not (lengths > 0).all():
-        raise ValueError("lengths: no positive whole numbers")
+        raise ValueError("lengths: must be positive integers")
     frames, episodes = sum(map(int, lengths)), len(lengths)
     expected: dict[str, tuple[str, tuple[int, ...]]] = {
         "state": ("f4", (frames, sum(size for _, size in note.sensors))),
@@ -225,7 +225,7 @@ def _check(arrays: Mapping[str, np.ndarray], note: DemosNote) -> None:
             raise ValueError(f"{name}: not finite")
     ended_by = arrays["ended_by"]
     if ended_by.dtype.kind != "U" or ended_by.shape != (episodes,):
-        raise ValueError("ended_by: no texts")
+        raise ValueError("ended_by: must be strings")
 
 
 def _episodes(arrays: dict[str, np.ndarray], note: DemosNote) -> Iterable[Recording]:
@@ -234,7 +234,7 @@ def _episodes(arrays: dict[str, np.ndarray], note: DemosNote) -> Iterable[Record
     for name in note.pictures:
         seen[name] = np.cumsum(arrays[name], axis=2, dtype=arrays[name].dtype)
         if seen[name].max(initial=0) > _MOST_IN.get(kind_of(name) or "", 255):
-            raise ValueError(f"{name}: beyond its range")
+            raise ValueError(f"{name}: out of range")
     ends = np.cumsum(arrays["lengths"])
     for row, (end, length) in enumerate(zip(ends, arrays["lengths"], strict=True)):
         span = slice(int(end - length), int(end))

@@ -323,7 +323,7 @@ class SkillBatch:
                 or version of the task.
         """
         if not isinstance(snapshot, SkillSnapshot):
-            raise UserError(f"snapshot: {snapshot!r} is not one of a home and its task")
+            raise UserError(f"snapshot: must be a SkillSnapshot, got {snapshot!r}")
         self.simulator.restore(env_id, snapshot.home)
         world, episode = self.simulator.state([env_id]), snapshot.home.episode
         # A template with the structure of this skill's task, to be filled with the saved arrays.
@@ -431,7 +431,7 @@ class SkillBatch:
             if field == "position":
                 missing = np.array([start.goal.position is None for start in starts])
             if missing.any():
-                raise UserError(f"goal.{field}: {self.spec.name} needs one")
+                raise UserError(f"goal.{field}: missing; {self.spec.name} needs it")
 
 
 def checked_actions(actions: Any, count: int) -> np.ndarray:
@@ -443,9 +443,9 @@ def checked_actions(actions: Any, count: int) -> np.ndarray:
     try:
         given = np.asarray(actions)
     except ValueError:  # rows of different lengths
-        raise UserError(f"actions: not an array of shape ({count}, {act.SIZE})") from None
+        raise UserError(f"actions: must be an array of shape ({count}, {act.SIZE})") from None
     if given.dtype.kind not in "fiu":
-        raise UserError("actions: not real numbers")
+        raise UserError("actions: must be real numbers")
     if given.shape != (count, act.SIZE):
         raise UserError(f"actions: shape is {given.shape}, expected ({count}, {act.SIZE})")
     return given.astype(np.float64)

@@ -25,10 +25,10 @@ class Copied:
             TypeError: the caller provided the simulator, or the environment is closed.
         """
         if self.brought or self.closed:
-            why = "has a simulator of the caller's" if self.brought else "is closed"
+            why = "has the caller's simulator" if self.brought else "is closed"
             raise TypeError(
-                f"environment: it {why} and cannot be copied; snapshot() keeps the state of a "
-                "home, restore() puts another environment into it"
+                f"environment: {why} and cannot be copied; use snapshot() here and restore() in "
+                "another environment"
             )
         batch, attributes = self.batch, dict(self.__dict__)
         known = [env for env in range(batch.num_envs) if batch.episodes[env] is not None]

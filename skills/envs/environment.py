@@ -174,7 +174,7 @@ def observation_space(options: EnvOptions, depth_channel: bool = False) -> Any:
     if not isinstance(depth_channel, bool):
         raise UserError(f"depth_channel: {depth_channel!r} is not true or false")
     if depth_channel and options.inputs.depth is None:
-        raise UserError("depth_channel: it needs a depth camera; nearest: false")
+        raise UserError("depth_channel: needs a depth camera; nearest: false")
     inputs, critic = options.inputs, options.critic
     low, high = inputs.bounds()
     parts: dict[str, spaces.Space[Any]] = {"state": spaces.Box(low, high, dtype=np.float32)}
@@ -243,7 +243,7 @@ def check_open(closed: bool) -> None:
         UserError: the environment is closed.
     """
     if closed:
-        raise UserError("environment: it is closed; create a new one")
+        raise UserError("environment: closed; create a new one")
 
 
 def homes_of(simulator: Any) -> Simulator | None:

@@ -34,7 +34,7 @@ _KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
     "critic": ((bool,), "true or false"),
     "height_map": ((bool,), "true or false"),
     "cameras": ((str, Mapping, NoneType), "names and sizes such as 'head_depth:64,head_rgb:64'"),
-    "sensors": ((str, tuple, NoneType), "the name of a choice of sensors"),
+    "sensors": ((str, tuple, NoneType), "the name of a set of sensors"),
     "base_movement": ((bool,), "true or false"),
     "settings": ((Mapping,), "a dictionary of settings"),
     "starts": ((str, os.PathLike, Sequence, NoneType), "a path, a mixture or a list of starts"),
@@ -138,7 +138,7 @@ class EnvOptions:
         task = settings.changed(spec.load_settings(), changes)
         thresholds, kind = given.get("thresholds"), type(spec.thresholds)
         if thresholds is not None and not isinstance(thresholds, kind):
-            raise UserError(f"thresholds: {thresholds!r} is not of the kind {kind.__name__}")
+            raise UserError(f"thresholds: must be a {kind.__name__}, got {thresholds!r}")
         inputs = PolicyInputs.of(
             skill,
             given.get("sensors"),
@@ -284,12 +284,12 @@ def _check(given: Mapping[str, Any]) -> None:
         elif name in _KINDS and not isinstance(value, _KINDS[name][0]):
             raise UserError(f"{name}: {value!r} is not {_KINDS[name][1]}")
     if given.get("horizon") is not None and "horizon" in given.get("settings", {}):
-        raise UserError("horizon: the settings have one too; leave one of them out")
+        raise UserError("horizon: also given in settings; leave one of them out")
     starts = given.get("starts")
     if isinstance(starts, Sequence) and not isinstance(starts, str):
         for number, start in enumerate(starts):
             if not isinstance(start, Start):
-                raise UserError(f"starts: number {number}, {start!r}, is not a start")
+                raise UserError(f"starts: entry {number} must be a Start, got {start!r}")
 
 
 def _mask(skill: str, base_movement: bool) -> tuple[bool, ...]:

@@ -297,7 +297,7 @@ class TrainingVecEnv:
             text = str(error)
             raise UserError(text if text.startswith("snapshot:") else f"snapshot: {text}") from None
         except _DAMAGE as error:
-            raise UserError(f"snapshot: not one of a skill's home ({error!r})") from None
+            raise UserError(f"snapshot: not a snapshot of a skill's home ({error!r})") from None
         self._rngs[env_id], self._failed[env_id] = rng, dict(record.failed)
         self._start[env_id], self._reward[env_id] = record.start, record.reward
         for name in record.terms.keys() | self._terms.keys():
@@ -310,7 +310,7 @@ class TrainingVecEnv:
             record = records.decode(note, _AnewNote, "snapshot")
             self._rngs[env_id].bit_generator.state = record.rng
         except _DAMAGE as error:
-            raise UserError(f"snapshot: not one of a skill's home ({error!r})") from None
+            raise UserError(f"snapshot: not a snapshot of a skill's home ({error!r})") from None
         self._failed[env_id] = dict(record.failed)
         if self._order:
             self._start[env_id] = record.start
@@ -351,7 +351,7 @@ class TrainingVecEnv:
                 index, start = self._source.draw(self._rngs[env_id])
                 if index not in self._avoided:
                     return index, start
-            raise RunError(f"starts: {len(self._avoided)} are in quarantine, almost none are left")
+            raise RunError(f"starts: {len(self._avoided)} are quarantined, almost none are left")
         before = int(self._start[env_id])
         place = self._order.index(before) + self._stride if before >= 0 else self._names[env_id]
         index = self._order[place % len(self._order)]

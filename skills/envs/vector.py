@@ -131,7 +131,7 @@ class SkillVectorEnv(Copied, VectorEnv[Observation, np.ndarray, np.ndarray]):
         fresh, going = np.flatnonzero(self._over).tolist(), np.flatnonzero(~self._over).tolist()
         if fresh and self.autoreset_mode is AutoresetMode.DISABLED:
             raise UserError(
-                f"actions: the episode of home {fresh[0]} is over; reset it with "
+                f"actions: the episode of environment {fresh[0]} has ended; reset it with "
                 "options={'reset_mask': mask}"
             )
         reward = np.zeros(self.num_envs)
@@ -194,7 +194,7 @@ class SkillVectorEnv(Copied, VectorEnv[Observation, np.ndarray, np.ndarray]):
         chosen = np.asarray(mask)
         if chosen.shape != (self.num_envs,) or chosen.dtype != bool:
             raise UserError(
-                f"reset_mask: {mask!r} is not an array of {self.num_envs} times true or false"
+                f"reset_mask: must be a boolean array of shape ({self.num_envs},), got {mask!r}"
             )
         return chosen
 
@@ -213,7 +213,7 @@ class SkillVectorEnv(Copied, VectorEnv[Observation, np.ndarray, np.ndarray]):
             return
         if isinstance(seed, Sequence) and not isinstance(seed, str):
             if len(seed) != self.num_envs:
-                raise UserError(f"seed: {len(seed)} of them for {self.num_envs} homes")
+                raise UserError(f"seed: {len(seed)} seeds for {self.num_envs} environments")
             seeds = [s if s is None else check_whole("seed", s, least=0) for s in seed]
         else:
             first = check_whole("seed", seed, least=0)

@@ -49,7 +49,9 @@ class PlaceSettings(TaskSettings):
         0.0, "penalty for releasing elsewhere or losing the object, which ends the episode"
     )
     throw: float = config.option(0.0, "penalty per m/s of the object's speed at release", minimum=0)
-    wrong_drop: WrongDrop = config.option("release", "when a release elsewhere is judged")
+    wrong_drop: WrongDrop = config.option(
+        "release", "time at which a release elsewhere is evaluated: at release, or at rest"
+    )
     lost_m: float = config.option(
         0.0,
         "distance from the goal (m) beyond which a released object ends the episode; 0: never",
@@ -61,7 +63,9 @@ class PlaceSettings(TaskSettings):
 class PlaceLimits(SkillLimits):
     """Limits of Place, and the time at which a release elsewhere is judged."""
 
-    wrong_drop: WrongDrop = config.option("release", "when a release elsewhere is judged")
+    wrong_drop: WrongDrop = config.option(
+        "release", "time at which a release elsewhere is evaluated: at release, or at rest"
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

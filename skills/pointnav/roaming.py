@@ -172,7 +172,7 @@ def _surveyed(found: Array | None) -> Array:
         UserError: the floor was not surveyed.
     """
     if found is None:
-        raise UserError("path: roaming is judged by the way along the floor; there is none")
+        raise UserError("path: roaming needs the path along the floor, which is not measured")
     return found
 
 

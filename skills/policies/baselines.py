@@ -78,7 +78,7 @@ def convert(file: BaselinesFile, skill: str) -> Converted:
     """
     for name in (f"{_PREVIOUS}weight", f"{_MEANS}weight", f"{_RECURRENT}0"):
         if name not in file.weights:
-            raise _refused(file, f"is of another network: it has no {name}")
+            raise _refused(file, f"has another network: {name} is missing")
     if file.weights[f"{_PREVIOUS}weight"].dim() != 2 or f"{_PREVIOUS}bias" not in file.weights:
         raise _refused(file, "has discrete actions, must have Gaussian ones")
     task = _task(skill)
@@ -98,7 +98,7 @@ def _task(skill: str) -> Skill:
     skills = {name: registry.get(name).definition for name in registry.names()}
     known = [name for name, task in skills.items() if {*task.sensors} <= SENSORS.keys()]
     if skill not in known:
-        raise UserError(f"{unknown('skill', skill, known)}; it is not of the benchmark")
+        raise UserError(f"{unknown('skill', skill, known)}; must be a skill of the benchmark")
     return skills[skill]
 
 
@@ -116,7 +116,7 @@ def _picture(file: BaselinesFile) -> tuple[int, int] | None:
         return None
     channels = file.weights[_FIRST].shape[1] if _FIRST in file.weights else 1
     if channels != 1:
-        raise _refused(file, f"looks at {channels} channels, must look at head depth alone")
+        raise _refused(file, f"has images of {channels} channels, must have head depth only")
     pixels = file.weights[_VISUAL].shape[1] // len(file.weights[_SQUEEZED])
     side = _HALVED * math.isqrt(pixels)
     sides = [file.setting(f"{_CAMERA}.{name}", side) for name in ("height", "width")]
@@ -153,7 +153,7 @@ def _check_sizes(file: BaselinesFile, inputs: PolicyInputs, actions: int) -> Non
         names = ", ".join(SENSORS[name][0] for name in benchmark_sensors(inputs))
         raise _refused(
             file,
-            f"observes {seen} numbers beside depth; {inputs.skill} has {inputs.size}: {names}",
+            f"observes {seen} numbers besides depth; {inputs.skill} has {inputs.size}: {names}",
         )
     if given != actions:
         raise _refused(file, f"has {given} actions, must have the {actions} of {inputs.skill}")
@@ -178,7 +178,7 @@ def _our_name(file: BaselinesFile, name: str) -> str:
     for pattern, ours in _RENAMED:
         if found := re.match(pattern, name):
             return ours + name[found.end() :]
-    raise _refused(file, f"is of another network: it has {name}")
+    raise _refused(file, f"has another network: {name} is unknown")
 
 
 def _state_layer(
@@ -221,7 +221,7 @@ def _put(file: BaselinesFile, policy: ActorCritic, state: Mapping[str, torch.Ten
     own = policy.state_dict()
     for name in sorted(own.keys() | state.keys()):
         if name not in own or name not in state or own[name].shape != state[name].shape:
-            raise _refused(file, f"is of another network: {name} does not fit")
+            raise _refused(file, f"has another network: {name} does not fit")
         if not bool(torch.isfinite(state[name]).all()):
             raise _refused(file, f"is damaged: {name} is not finite")
     policy.load_state_dict(state)

@@ -54,17 +54,21 @@ def read(path: str | os.PathLike[str]) -> BaselinesFile:
     """
     where = files.user_path(path, _FIELD)
     if not where.is_file():
-        raise UserError(f"{_FIELD}: there is no file '{path}'; name a ckpt.N.pth of a training")
+        raise UserError(f"{_FIELD}: there is no file '{path}'; name a ckpt.N.pth")
     try:
         found = torch.load(where, "cpu", pickle_module=_PICKLE, weights_only=False)
     except OSError as error:
         raise UserError(f"{_FIELD}: cannot read {path} ({error.strerror or error})") from None
     except Exception as error:  # Torch and pickle raise many kinds for files that are no pickles.
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UserError(f"{_FIELD}: {path} is not one of habitat-baselines' ({reason})") from None
+        raise UserError(
+            f"{_FIELD}: {path} is not a checkpoint of habitat-baselines ({reason})"
+        ) from None
     weights = found.get(_WEIGHTS) if isinstance(found, dict) else None
     if not isinstance(weights, dict) or not weights:
-        raise UserError(f"{_FIELD}: {path} is not one of habitat-baselines' (no '{_WEIGHTS}')")
+        raise UserError(
+            f"{_FIELD}: {path} is not a checkpoint of habitat-baselines (no '{_WEIGHTS}')"
+        )
     for name, tensor in weights.items():
         if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
             raise UserError(f"{_FIELD}: {path}: '{name}' is not a tensor")

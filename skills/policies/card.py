@@ -109,8 +109,8 @@ def markdown(card: Card) -> str:
     rows = "\n".join(f"| {name} | {_cell(text)} |" for name, text in _facts(card))
     parts = [
         f"# {card.skill}",
-        f"A policy of tpsrl for the skill `{card.skill}`: `tpsrl eval {card.skill} agent=PATH` "
-        "acts by it, where PATH is its file, or `pretrained` for one that came with tpsrl.",
+        f"A policy of tpsrl for the skill `{card.skill}`. `tpsrl eval {card.skill} agent=PATH` "
+        "evaluates it, where PATH is its file, or `pretrained` for a policy shipped with tpsrl.",
         f"| | |\n|---|---|\n{rows}",
         f"## Success\n\n{_success(card.success)}{_blind(card.blind)}",
         f"## Known failures\n\n{_listed([*card.failures, *_measured_failures(card)])}",
@@ -123,15 +123,13 @@ def _facts(card: Card) -> list[tuple[str, str]]:
     head = {} if card.depth is None else {"head_depth": card.depth}
     seen = (head | dict(card.cameras)).items()
     depth = "; ".join(f"{name.replace('_', ' ')}, {h} x {w}" for name, (h, w) in seen) or "none"
-    sight = (
-        f"; beyond {card.sight:g} m neither it nor the laser sees anything" if card.sight else ""
-    )
-    acts = "draws its actions, as in training" if card.sample else "takes the mean of its actions"
-    delay = ", one step after what it has seen" if card.delay else ""
-    half = f"half precision, mean actions within {card.difference:.1g} of full precision's"
+    sight = f"; depth and laser are limited to a range of {card.sight:g} m" if card.sight else ""
+    acts = "samples actions, as in training" if card.sample else "uses mean actions"
+    delay = ", delayed by one step after the observation" if card.delay else ""
+    half = f"half precision, mean actions within {card.difference:.1g} of full precision"
     return [
         ("sensors", ", ".join(card.sensors)),
-        ("of these privileged, which a robot does not have", ", ".join(card.privileged) or "none"),
+        ("privileged sensors, unavailable to a robot", ", ".join(card.privileged) or "none"),
         ("camera", depth + sight),
         ("acting", acts + delay),
         ("network", f"{card.encoder}, {card.parameters:,} parameters, {half}"),
@@ -159,8 +157,8 @@ def _success(found: MeasuredSuccess | None) -> str:
     objects = "" if found.num_objects is None else f", {found.num_objects} objects"
     return (
         f"**{100 * found.mean:.1f}%** ({good} of {found.num_episodes}; 95% Wilson interval "
-        f"{100 * found.ci_low:.1f} to {100 * found.ci_high:.1f}) by itself, from {where}, seed "
-        f"{found.seed}{objects}, by which no checkpoint was chosen; protocol {found.protocol}, "
+        f"{100 * found.ci_low:.1f} to {100 * found.ci_high:.1f}) in isolation, from {where}, seed "
+        f"{found.seed}{objects}, not used to select checkpoints; protocol {found.protocol}, "
         f"tpsrl {found.version}, digest of the episodes {found.dataset}."
     )
 
@@ -174,7 +172,7 @@ def _blind(found: Sequence[BlindSuccess]) -> str:
     ]
     if not lines:
         return ""
-    return "\n\nWith sensors of another run in the place of its own:\n\n" + "\n".join(lines)
+    return "\n\nWith sensors replaced by those of another run:\n\n" + "\n".join(lines)
 
 
 def _measured_failures(card: Card) -> Sequence[str]:

@@ -72,8 +72,8 @@ def read(checkpoint: Checkpoint, spec: EnvSpec) -> Deployment:
     note: _Note = checkpoint.get("deploy", _Note)
     if note.skill not in registry.names():
         raise checkpoint.refused(
-            f"acts for '{note.skill}', a skill that is not known; skill_modules=FILE_OR_MODULE "
-            "makes one of your own known"
+            f"is a policy of the unknown skill '{note.skill}'; register your own skills with "
+            "skill_modules=FILE_OR_MODULE"
         )
     known = sensors.known(registry.get(note.skill).definition)
     for name in note.sensors:
@@ -82,7 +82,7 @@ def read(checkpoint: Checkpoint, spec: EnvSpec) -> Deployment:
             raise checkpoint.refused(f"has {wrong}, {name}")
     for name in note.cameras:
         if name not in PICTURES or name == HEAD_DEPTH:
-            raise checkpoint.refused(f"looks at an unknown picture, {name}")
+            raise checkpoint.refused(f"has an unknown image, {name}")
     cameras = tuple((name, note.cameras[name]) for name in PICTURES if name in note.cameras)
     inputs = PolicyInputs(note.skill, note.sensors, note.depth, note.height_map, cameras)
     for what, noted, seen in (
@@ -93,7 +93,7 @@ def read(checkpoint: Checkpoint, spec: EnvSpec) -> Deployment:
         ("action", act.SIZE, spec.action_size),
     ):
         if noted != seen:
-            raise checkpoint.refused(f"contradicts itself: {what} is {noted}, its network's {seen}")
+            raise checkpoint.refused(f"is inconsistent: {what} is {noted}, in its network {seen}")
     return Deployment(inputs, note.delay, note.sample)
 
 

@@ -50,7 +50,7 @@ class FolderRepository:
 
     def __init__(self, folder: Path, revision: str | None = None) -> None:
         if revision is not None:
-            raise UserError(f"revision: the folder {folder} has none; leave it out")
+            raise UserError(f"revision: the folder {folder} has no revisions; leave it out")
         self.folder, self.state = folder, str(folder)
 
     def sizes(self) -> dict[str, int]:
@@ -217,9 +217,9 @@ def pull(repository: Repository, folder: Path, skill: str = "", replace: bool = 
     """
     held = _held(repository)
     if not held:
-        raise UserError("repo: no policy of a skill that is known is there")
+        raise UserError("repo: contains no policy of a known skill")
     if skill and skill not in held:
-        raise UserError(f"repo: no policy for {skill} is there, but for {', '.join(held)}")
+        raise UserError(f"repo: contains no policy for {skill}, but for {', '.join(held)}")
     chosen = [skill] if skill else list(held)
     found = {}
     for name in chosen:
@@ -254,8 +254,8 @@ def _sources(what: str) -> dict[str, Path]:
     found = {name: path / pretrained.file_name(name) for name in pretrained.names(path)}
     if not found:
         raise UserError(
-            f"hub push: '{what}' is neither a skill nor a folder of shipped policies, which "
-            "`tpsrl export` makes"
+            f"hub push: '{what}' is neither a skill nor a folder of policies written by `tpsrl "
+            "export`"
         )
     return found
 
@@ -282,7 +282,7 @@ def _check_same(path: Path, content: bytes) -> None:
     """Raises an error if a file with other content exists: it may be the user's own export."""
     if path.is_file() and path.read_bytes() != content:
         raise UserError(
-            f"out: {path} is another file than that of the repository; choose another out, or "
+            f"out: {path} differs from the file in the repository; choose another out, or set "
             "replace=true"
         )
 

@@ -173,7 +173,7 @@ def load(skill: str, path: str | os.PathLike[str]) -> "Network":
     network = _load(where, where.stat().st_mtime_ns, f"skills.{skill}")
     if network.inputs.skill != skill:
         raise UserError(
-            f"skills.{skill}: {where} acts for {network.inputs.skill}; "
+            f"skills.{skill}: {where} is a policy for {network.inputs.skill}; "
             f"train one with `tpsrl train {skill}`"
         )
     return network

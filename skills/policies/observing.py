@@ -79,11 +79,14 @@ class ObservationPolicy:
             self._actor = NetworkActor(self._network, self.sample, count, self._seed)
             self._count = count
         if count != self._count:
-            raise UserError(f"observation: of {count} homes, expected {self._count}; see reset()")
+            raise UserError(
+                f"observation: has {count} environments, expected {self._count}; call reset() first"
+            )
         if episode_start is not None:
             begun = np.asarray(episode_start)
             if begun.dtype != bool or begun.shape != (() if single else (count,)):
-                raise UserError(f"episode_start: must be {count} times true or false, got {begun}")
+                expected = "a bool" if single else f"a boolean array of shape ({count},)"
+                raise UserError(f"episode_start: must be {expected}, got {begun}")
             self._actor.begin(begun.reshape(count))
         action = self._actor.act(seen).astype(np.float32)
         return action[0] if single else action
@@ -94,7 +97,10 @@ class ObservationPolicy:
             raise UserError(f"observation: must be a dictionary of arrays, got {observation!r}")
         shapes = self.inputs.shapes()
         if missing := [name for name in shapes if name not in observation]:
-            raise UserError(f"observation: has no {missing[0]}; make the environment with keywords")
+            raise UserError(
+                f"observation: {missing[0]} is missing; create the environment with the policy's "
+                "keywords"
+            )
         single = np.ndim(observation["state"]) == 1
         count = 1 if single else len(observation["state"])
         seen: Observation = {}

@@ -103,7 +103,7 @@ class OwnPolicy(Perceiving):
         try:
             return self._class()
         except Exception as error:
-            raise self._refused(f"cannot be made ({error_text(error)})") from error
+            raise self._refused(f"cannot be created ({error_text(error)})") from error
 
     def _call(self, method: str, *arguments: Any) -> Any:
         try:

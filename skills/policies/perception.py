@@ -66,10 +66,10 @@ class Perception:
         self._advance(world)
         measures = self.skill.measure(MeasureContext(self._task, world, self._thresholds))
         if self.asks_engine and measured is None:
-            raise UserError(f"measured: the policy of {self.inputs.skill} needs the engine's")
+            raise UserError(f"measured: missing; the policy of {self.inputs.skill} needs it")
         size = self.inputs.depth
         if size is not None and (depth is None or depth.shape != size):
-            raise UserError(f"depth: the policy of {self.inputs.skill} looks at {size}")
+            raise UserError(f"depth: the policy of {self.inputs.skill} needs an image {size}")
         picture = depth[None] if size is not None and depth is not None else None
         readings = self._maps.read([0], world, measured)
         self._maps.read_explored(readings, [0], self._task, world, picture, looks=True)

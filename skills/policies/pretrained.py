@@ -54,15 +54,15 @@ def find_teacher(skill: str) -> Path:
     named = registry.get(skill).teacher
     if named is None:
         raise UserError(
-            f"teacher: none comes with {skill}; `tpsrl train {skill} preset=teacher` makes one, "
-            "teacher=DIR names it"
+            f"teacher: no teacher of {skill} is shipped; train one with `tpsrl train {skill} "
+            "preset=teacher`, and name it by teacher=DIR"
         )
     path = FOLDER / named  # An absolute path is not changed.
     if not path.is_file():
-        raise UserError(f"teacher: that of {skill} is not there: {path}")
+        raise UserError(f"teacher: the file of the teacher of {skill} is missing: {path}")
     return path
 
 
 def lacking(skill: str) -> str:
     """Returns the message that a skill has no shipped policy, with the skills that have one."""
-    return f"no policy for {skill} comes with tpsrl (there are: {', '.join(names()) or 'none'})"
+    return f"no policy for {skill} is shipped (shipped: {', '.join(names()) or 'none'})"

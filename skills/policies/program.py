@@ -184,7 +184,7 @@ def _onnx(network: learned.Network) -> bytes:
     for package in ("onnx", "onnxscript"):
         if importlib.util.find_spec(package) is None:
             raise UserError(
-                f"format: onnx needs {package}; the extra 'onnx' has it (pip install '.[onnx]')"
+                f"format: onnx needs {package}; install the extra 'onnx' (pip install '.[onnx]')"
             )
     names = [*network.inputs.shapes(), "previous_action", "memory", "is_first"]
     disabled = logging.root.manager.disable

@@ -167,8 +167,8 @@ def check_same(path: Path, skill: str, digest: str) -> None:
         there = "no policy of this version"
     if there != digest:
         raise UserError(
-            f"out: {path} holds another policy ({there}, this one is {digest}); choose another "
-            "out, or replace=true"
+            f"out: {path} contains another policy ({there}, this one is {digest}); choose another "
+            "out, or set replace=true"
         )
 
 
@@ -191,7 +191,7 @@ def check(path: Path, skill: str, name: str = "", field: str = "checkpoint") -> 
         found, network = checkpoints.load(path, "policy", field), Network(path, field)
         inputs = network.inputs
         if inputs.skill != skill:
-            raise UserError(f"{field}: {called}: it acts for {inputs.skill}, not for {skill}")
+            raise UserError(f"{field}: {called}: is a policy for {inputs.skill}, not for {skill}")
         if not halving.is_half(found.tensors):
             raise UserError(f"{field}: {called}: its weights are not in half precision")
         card = _card(found)
@@ -199,7 +199,7 @@ def check(path: Path, skill: str, name: str = "", field: str = "checkpoint") -> 
         shown = tuple(card.cameras.items())
         seen = (skill, inputs.sensors, inputs.depth, network.delay, network.sample)
         if (*stated, shown) != (*seen, inputs.cameras):
-            raise UserError(f"{field}: {called}: its card is of another policy")
+            raise UserError(f"{field}: {called}: its card describes another policy")
         return card
     except UserError as error:
         raise UserError(str(error).replace(str(path), called)) from None

@@ -284,7 +284,9 @@ class Bank(Sequence[Start]):
             snapshot, note = self._shard(name).read(row)
         where = f"{where}: {name}: state {row}"
         if snapshot.engine != self.engine:
-            raise UserError(f"starts: {where} is not of engine '{self.engine}', as {INDEX} says")
+            raise UserError(
+                f"starts: {where} has engine '{snapshot.engine}', {INDEX} has '{self.engine}'"
+            )
         return read_start(snapshot, note.get("goal"), where, note.get("memory"))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -300,7 +302,7 @@ class Bank(Sequence[Start]):
         if self.engine != stamp:
             raise _wrong(
                 self.folder,
-                f"its states are of engine '{self.engine}', "
+                f"was recorded with engine '{self.engine}', "
                 f"this one is '{stamp}'; record the bank again",
             )
 
@@ -317,7 +319,10 @@ class Bank(Sequence[Start]):
             problem = f"must be at most {index.slots}, got {index.num_objects}"
             raise _wrong(self.folder, f"{INDEX}: num_objects: {problem}")
         if len(index.shards) != -(-index.states // index.shard_states):
-            raise _wrong(self.folder, f"{INDEX}: {len(index.shards)} shards do not hold its states")
+            raise _wrong(
+                self.folder,
+                f"{INDEX}: {len(index.shards)} shards cannot contain {index.states} states",
+            )
         self.slots, self.num_objects = index.slots, index.num_objects
         self.engine, self.digest = index.engine, index.digest
         self._shard_states = index.shard_states
@@ -326,7 +331,7 @@ class Bank(Sequence[Start]):
             self._check(self.folder / shard.file, shard.bytes)
         lines = _text(self.folder, STATES).splitlines()
         if len(lines) != index.states:
-            raise _wrong(self.folder, f"{STATES} has not all {index.states} states")
+            raise _wrong(self.folder, f"{STATES} has {len(lines)} states, must have {index.states}")
         found = [
             records.read(line, _State, f"starts: bank:{self.folder}: {STATES}, line {number}")
             for number, line in enumerate(lines, start=1)
@@ -340,7 +345,7 @@ class Bank(Sequence[Start]):
             raise _wrong(self.folder, f"{INDEX}: {path} is not in the folder")
         found = path.stat().st_size if path.is_file() else 0
         if found != size:
-            raise _wrong(self.folder, f"{path.name} is not whole ({found:,} of {size:,} bytes)")
+            raise _wrong(self.folder, f"{path.name} is incomplete ({found:,} of {size:,} bytes)")
 
     def _wanted(self, state: _State) -> bool:
         outcome = "succeeded" if state.succeeded else "failed"
@@ -352,9 +357,9 @@ class Bank(Sequence[Start]):
             [(outcome, count)] = [(k, n) for k, n in found[self.skill].items() if n]
             raise _wrong(
                 self.folder,
-                f"no {self.only} states before '{self.skill}'; all {count} have {outcome}",
+                f"no {self.only} states before '{self.skill}'; all {count} {outcome}",
             )
-        raise _wrong(self.folder, f"no states before '{self.skill}'; there are {text or 'none'}")
+        raise _wrong(self.folder, f"no states before '{self.skill}'; it has {text or 'none'}")
 
     def _shard(self, name: str) -> Shard:
         """Returns the open file of a name, and closes the least recently used beyond `_OPEN`."""
@@ -392,7 +397,7 @@ def _index(folder: Path) -> _Index:
         if index.get("format") != FORMAT:
             raise _wrong(
                 folder,
-                f"is of format {index.get('format')}, written by tpsrl "
+                f"has format {index.get('format')}, written by tpsrl "
                 f"{index.get('version')}; this version reads {FORMAT}",
             )
         return records.decode(index, _Index, where)
@@ -400,13 +405,13 @@ def _index(folder: Path) -> _Index:
     if inside:
         raise _wrong(
             folder,
-            "is a bank; choose a skill of it: "
+            "is a bank of several skills; choose one of them: "
             + ", ".join(f"bank:{folder / name}" for name in inside),
         )
     beside = _skills(folder.parent)
     if beside:
         raise unknown(f"starts: bank:{folder}: exit states of a skill", folder.name, beside)
-    problem = f"no bank, or no whole one (no {INDEX})" if folder.is_dir() else "no such folder"
+    problem = f"not a complete bank (no {INDEX})" if folder.is_dir() else "no such folder"
     raise _wrong(folder, f"{problem}")
 
 

@@ -126,7 +126,7 @@ def text_of(share: StartShare) -> str:
         return f"{REARRANGED if share.rearranged else OWN}{about}:{share.weight!r}"
     folder = os.path.abspath(files.user_path(share.folder, "starts"))
     if set(",:@") & set(folder):
-        raise UserError(f"starts: the path {folder} has one of , : @; move the folder")
+        raise UserError(f"starts: the path {folder} contains one of , : @; move the folder")
     return f"{ALONG if share.along else BANK}:{folder}:{share.only}{about}:{share.weight!r}"
 
 
@@ -141,7 +141,7 @@ def _part(text: str) -> tuple[StartShare, float | None]:
         about, _, end = text.partition("@")
         receptacle, colon, weight_of = (word.strip() for word in end.partition(":"))
         if not receptacle:
-            raise UserError(f"starts: '{text}': no receptacle is named; such as {OWN}@fridge")
+            raise UserError(f"starts: '{text}': the receptacle is missing, as in {OWN}@fridge")
         about += colon + weight_of
     words = [word.strip() for word in about.split(":")]
     kind, rest = words[0], words[1:]
@@ -171,7 +171,7 @@ def _part(text: str) -> tuple[StartShare, float | None]:
     folder = ":".join(rest)
     if not folder:
         such = f"{ALONG}:DIR" if kind == ALONG else f"{BANK}:DIR/SKILL"
-        raise UserError(f"starts: '{text}': no folder is named; such as {such}")
+        raise UserError(f"starts: '{text}': the folder is missing, as in {such}")
     return StartShare(Path(folder), kind == ALONG, only, receptacle=receptacle), weight
 
 

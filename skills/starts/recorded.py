@@ -24,7 +24,9 @@ def save_starts(path: str | os.PathLike[str], starts: Sequence[Start]) -> None:
     snapshots = {}
     for number, start in enumerate(starts):
         if start.snapshot is None:
-            raise UserError(f"starts: number {number} has no snapshot; only recorded ones are kept")
+            raise UserError(
+                f"starts: number {number} has no snapshot; only recorded starts can be saved"
+            )
         snapshots[number] = start.snapshot
     goals = {number: dataclasses.asdict(start.goal) for number, start in enumerate(starts)}
     save_snapshots(path, snapshots, goals)
@@ -69,7 +71,7 @@ def _memory(record: Any) -> dict[str, np.ndarray] | None:
     try:
         arrays = {name: np.array(values) for name, values in record.items()}
     except (AttributeError, TypeError, ValueError, OverflowError):
-        raise UserError("memory: it is none of a task") from None
+        raise UserError("memory: not the memory of a task") from None
     for name, values in arrays.items():
         if values.dtype.kind not in "bif" or not np.isfinite(values).all():
             raise UserError(f"memory: {name} must be an array of finite numbers")

@@ -354,7 +354,7 @@ class StartSource:
         if self._given is not None:
             count = len(self._given) if count is None else count
             if count > len(self._given):
-                raise UserError(f"starts: there are {len(self._given)}, {count} requested")
+                raise UserError(f"starts: {len(self._given)} given, {count} requested")
             return [self[number] for number in range(count)]
         count = COUNT if count is None else count
         if not self._parts:
@@ -431,7 +431,7 @@ def _check_needs(skill: "SkillSpec", start: Start) -> None:
     }
     for field, given in has.items():
         if field in skill.definition.needs and not given:
-            raise UserError(f"goal.{field}: {skill.name} needs one")
+            raise UserError(f"goal.{field}: missing; {skill.name} needs it")
     check_sought(skill, start.episode)
 
 
@@ -440,7 +440,7 @@ def _within(skill: "SkillSpec", metres: float) -> StartStates:
     states = skill.start_states()
     near = states.within(metres) if isinstance(states, DatasetStarts) else None
     if near is None:
-        raise UserError(f"starts: near:{metres:g}: {skill.name} has no starts near a point")
+        raise UserError(f"starts: near:{metres:g} is not available for {skill.name}")
     return near
 
 
@@ -453,11 +453,11 @@ def _check_homes(banks: Sequence[Bank], own_objects: int) -> None:
         first = banks[0]
         if (bank.slots, bank.engine) != (first.slots, first.engine):
             raise UserError(
-                f"starts: bank:{bank.folder}: is of homes for {bank.slots} objects of "
-                f"{bank.engine}, {first.folder} for {first.slots} of {first.engine}"
+                f"starts: bank:{bank.folder} has homes of {bank.slots} objects in engine "
+                f"{bank.engine}, {first.folder} of {first.slots} in engine {first.engine}"
             )
         if own_objects > bank.slots:
             raise UserError(
-                f"num_objects: {own_objects} are more than the homes of {bank.folder} hold; "
-                f"at most {bank.slots} beside it"
+                f"num_objects: {own_objects} is out of range, must be at most {bank.slots} as in "
+                f"the homes of {bank.folder}"
             )

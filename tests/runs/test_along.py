@@ -91,7 +91,7 @@ def test_a_memory_of_another_skill_is_refused(runs: Path) -> None:
     ("words", "message"),
     [
         (["start_states=along:nowhere"], "no such folder"),
-        (["start_states=along:"], "no folder is named; such as along:DIR"),
+        (["start_states=along:"], "the folder is missing, as in along:DIR"),
         (["start_states=along:RUNS"], "no states before 'place'"),
     ],
 )
@@ -109,7 +109,7 @@ def test_states_cannot_be_recorded_with_format_lerobot(
 ) -> None:
     words = ["demos", "pick", "states=3", "format=lerobot", f"out={tmp_path / 'x'}"]
     assert cli.main(words) == 2
-    assert "states: 3, but format=lerobot keeps none; nearest: 0" in capsys.readouterr().err
+    assert "states: 3, but format=lerobot stores none; nearest: 0" in capsys.readouterr().err
 
 
 # -- practice weights -----------------------------------------------------------------------------

@@ -170,7 +170,7 @@ def test_an_unknown_episode_is_refused(dataset: Path, tmp_path: Path) -> None:
         run(settings(dataset, tmp_path / "out", "episode=planted/0/1x"))
     scenario = load_scenario("tidy_house")
     for wrong in ("tidy_house_val_0_1e3", "-1", "1" * 20):
-        with pytest.raises(UserError, match="is none of this dataset"):
+        with pytest.raises(UserError, match="is not in this dataset"):
             obtain(scenario, "val", 0, None, None, 1, wrong)
 
 

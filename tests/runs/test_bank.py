@@ -263,7 +263,7 @@ def test_without_after_timeout_an_episode_ends_with_its_first_timeout(
     [
         (Refusing, UserError, "object 3 overlaps", ()),
         (Dying, RunError, "died", ("processes=2",)),
-        (Fake, RunError, "no state to keep", ("num_episodes=1", "only=failed")),
+        (Fake, RunError, "no exit state was recorded", ("num_episodes=1", "only=failed")),
     ],
 )
 def test_a_failed_run_leaves_no_bank(
@@ -284,7 +284,7 @@ def test_an_existing_folder_is_refused_unless_empty(dataset: Path, tmp_path: Pat
     out = tmp_path / "bank"
     out.mkdir()
     indices = made(dataset, out)  # an empty folder is accepted
-    with pytest.raises(UserError, match=r"out: .*bank is there already; delete it, or choose"):
+    with pytest.raises(UserError, match=r"out: .*bank already exists; delete it, or choose"):
         made(dataset, out, "only=failed")
     # A run that was killed after its last episode finishes when repeated.
     left = tmp_path / ".bank.unfinished" / ".running"
@@ -370,8 +370,8 @@ def unsound(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
         (lambda i: i.update(num_objects=13), "index.json: num_objects: must be at most 12, got 13"),
         (lambda i: i.update(shard_states=0), "index.json: shard_states: must be an integer >= 1"),
         (lambda i: i.update(states=-5), "index.json: states: must be an integer >= 0, got -5"),
-        (lambda i: i.update(shard_states=1), "1 shards do not hold its states"),
-        (lambda i: i.update(shards=[]), "0 shards do not hold its states"),
+        (lambda i: i.update(shard_states=1), "1 shards cannot contain"),
+        (lambda i: i.update(shards=[]), "0 shards cannot contain"),
         (lambda i: i["shards"][0].update(file="../../x.npz"), "x.npz is not in the folder"),
         (lambda i: i["shards"][0].update(file="x" * 999), r"shards\[0\].file: .* length <= 255"),
         (lambda i: i.pop("digest"), "index.json: digest: is missing"),
@@ -389,7 +389,10 @@ def test_an_invalid_index_is_refused(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda h: h.update(engine="other"), "state 0 is not of engine 'kinematic', as index.json"),
+        (
+            lambda h: h.update(engine="other"),
+            "state 0 has engine 'other', index.json has 'kinematic'",
+        ),
         (lambda h: h.pop("engine"), "state 0: engine: is missing"),
         (lambda h: h["arrays"].pop(), "is damaged or not a shard"),
         (lambda h: h["arrays"][0].__setitem__(2, [2, -1]), r"state 0: arrays\[0\]\[2\]\[1\]: must"),
@@ -431,15 +434,15 @@ def damage(folder: Path) -> Iterator[tuple[str, str]]:
         folder / "index.json",
     )
     for path, change, message in (
-        (shard, lambda b: b[:-50], r"states_0000.npz is not whole \([\d,]+ of [\d,]+ bytes\)"),
-        (shard, None, r"states_0000.npz is not whole \(0 of"),
-        (states, lambda b: b.split(b"\n", 1)[1], "states.jsonl has not all 4 states"),
+        (shard, lambda b: b[:-50], r"states_0000.npz is incomplete \([\d,]+ of [\d,]+ bytes\)"),
+        (shard, None, r"states_0000.npz is incomplete \(0 of"),
+        (states, lambda b: b.split(b"\n", 1)[1], "states.jsonl has 3 states, must have 4"),
         (states, lambda b: b.replace(b"{", b"[", 1), "states.jsonl, line 1 is not JSON"),
         (states, lambda b: b.replace(b"true", b"1", 1), "line 1: succeeded: must be true or false"),
         (states, None, "no states.jsonl"),
         (index, lambda b: b[:40], "index.json is not JSON"),
         (index, lambda b: b.replace(b'"format": 1', b'"format": 9'), "format 9, written by tpsrl"),
-        (index, None, "no bank, or no whole one"),
+        (index, None, "not a complete bank"),
     ):
         before = path.read_bytes()
         if change is None:
@@ -470,7 +473,12 @@ def test_a_missing_part_of_a_bank_is_refused_with_the_existing_parts(tmp_path: P
     written(tmp_path, 1, "place")
     for path, skill, only, message in (
         (tmp_path / "nowhere" / "x", "pick", "all", "nowhere/x: no such folder"),
-        (tmp_path, "pick", "all", "is a bank; choose a skill of it: bank:.*navigate, bank:.*place"),
+        (
+            tmp_path,
+            "pick",
+            "all",
+            "is a bank of several skills; choose one of them: bank:.*navigate, bank:.*place",
+        ),
         (tmp_path / "navigat", "pick", "all", "value 'navigat'; did you mean 'navigate'"),
         (folder, "place", "all", "no states before 'place'; there are 2 before pick"),
         (folder, "pick", "failed", "no failed states before 'pick'; all 2 have succeeded"),

@@ -109,7 +109,7 @@ def test_a_blinded_policy_acts_differently_and_the_report_states_it(tmp_path: Pa
         assert cli.main([*line, *limits, *words, f"out={out}"]) == 0
         found[name] = json.loads((out / "report.json").read_text())
         page = (out / "report.html").read_text()
-        assert ("blind: depth showed the policy another run" in page) == (name == "blind")
+        assert ("blind: depth replaced by those of another run" in page) == (name == "blind")
     assert "blind" not in found["sees"] and found["blind"]["blind"] == ["depth"]
     assert found["sees"]["dataset"] == found["blind"]["dataset"]
     assert found["sees"]["reward"] != found["blind"]["reward"]

@@ -157,13 +157,13 @@ def test_help_of_a_command_group_lists_its_commands(
         (["eval", "pick", "protocol.skills.pick.rest_m=-1"], "-1.0 is out of range"),
         (["eval", "pick", "protocol.alone.pick.steps=0"], "0 is out of range, must be at least 1"),
         (["eval", "all", "protocol.episode_steps.set_table=0"], "0 is out of range"),
-        (["eval", "pick", "protocol.name=m3"], "protocol=m3 takes another one"),
+        (["eval", "pick", "protocol.name=m3"], "protocol=m3 selects another preset"),
         (["plan", "set_table", "protocol.predicates.robot_at_m=-2"], "-2.0 is out of range"),
         (["eval", "pointnav", "agent=scripted"], "unknown value 'scripted' (valid: "),
         (["eval", "pick", "replan=true"], "unknown key 'replan'"),
         (["eval", "tidy_house", "plan=nowhere.txt"], "plan: cannot read"),
         (["eval", "all", "episodes=x"], "unknown key 'episodes'"),
-        (["eval", "pick", "domain=x"], "'domain'; `tpsrl eval` has it for one scenario alone"),
+        (["eval", "pick", "domain=x"], "'domain'; `tpsrl eval` has it only for a single scenario"),
         (["eval", "pick", "init=x"], "key 'init'; it is a key of `tpsrl train`, `tpsrl distill`"),
         (["video", "tidy"], "skill: unknown value 'tidy'; did you mean 'tidy_house'?"),
         (
@@ -186,11 +186,11 @@ def test_help_of_a_command_group_lists_its_commands(
         (["doctor", "please"], "doctor: unexpected argument 'please'"),
         (
             ["clone", "pick", "demos=x", "frames=64", "validations=65"],
-            "validations: 65 divide the 64 frames into parts of less than one",
+            "validations: 65 is too large for 64 frames",
         ),
         (
             ["clone", "pick", "demos=x", "frames=2", "rounds=2"],
-            "rounds: 2 divide the 2 frames into parts of less than one",
+            "rounds: 2 is too large for 2 frames",
         ),
         (["bank", "tidy_house", "out=\udcff"], "out: '\\udcff' is not valid UTF-8"),
         (["eval", "pick", "agent=a/\udcff/b"], "agent: 'a/\\udcff/b' is not valid UTF-8"),
@@ -432,7 +432,7 @@ def test_a_closed_output_pipe_causes_no_traceback() -> None:
         ("export OMP_NUM_THREADS=", 2, "", "OMP_NUM_THREADS: '' is not an integer >= 1"),
         ("export OMP_NUM_THREADS=' 4 ,2'", 2, "", "scenario or skill: unknown value 'nothing'"),
         ("export TORCH_LOGS=foo", 2, "", "TORCH_LOGS: torch does not know 'foo'; unset it"),
-        ("rmdir $PWD", 2, "", "the current folder is not there any more"),
+        ("rmdir $PWD", 2, "", "the current folder no longer exists"),
     ],
 )
 def test_unusual_process_environments_cause_no_traceback(
@@ -499,7 +499,9 @@ def test_a_recorded_config_reproduces_the_settings(tmp_path: Path) -> None:
 
 def test_a_training_is_resumed_in_its_own_folder_only(tmp_path: Path) -> None:
     folder, other = tmp_path / "there", tmp_path / "elsewhere"
-    with pytest.raises(UserError, match=rf"out: resume={folder} goes on in {folder}; leave out="):
+    with pytest.raises(
+        UserError, match=rf"out: resume={folder} continues in {folder}; remove out="
+    ):
         loading.training({"resume": str(folder), "out": str(other)})
     with pytest.raises(UserError, match="is not the folder of a training"):
         loading.training({"resume": str(folder), "out": f"{other}/../there"})

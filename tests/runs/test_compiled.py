@@ -160,12 +160,12 @@ def test_without_a_writable_folder_code_is_cached_in_a_temporary_folder(
     for hits in (0, 1):  # in a command that deletes its own temporary files
         first = f"{command}; own.__enter__()"
         assert home.run(first, TMPDIR=str(tmp_path), **READ_ONLY) == (20.0, hits)
-        assert home.stderr.startswith(f"tpsrl: compiled code is kept in {place}, since neither ")
+        assert home.stderr.startswith(f"tpsrl: compiled code is cached in {place}, since neither ")
         assert home.stderr.count("\n") == 1
     assert place.stat().st_mode & 0o777 == 0o700 and not home.cached()
     place.chmod(0o777)  # other users may have written to the folder
     assert home.run(TMPDIR=str(tmp_path), **READ_ONLY) == (20.0, 0)
-    assert f"kept in {place}_" not in home.stderr and f"{place}," not in home.stderr
+    assert f"cached in {place}_" not in home.stderr and f"{place}," not in home.stderr
     chosen = tmp_path / "chosen"
     assert home.run(NUMBA_CACHE_DIR=str(chosen), **READ_ONLY) == (20.0, 0)
     assert home.stderr == "" and list(chosen.rglob("*.nbi"))

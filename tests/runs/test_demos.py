@@ -415,13 +415,13 @@ def recompressed(path: Path, change: Callable[[dict[str, np.ndarray]], None]) ->
             lambda f: rewrite(
                 f / "demos.json", lambda b: b.replace(b'"format": 1', b'"format": 9')
             ),
-            "of another format",
+            "has another format",
         ),
         (
             lambda f: rewrite(f / "demos.json", lambda b: b.replace(b'"skill"', b'"skil"')),
             "demos.json: skill: is missing",
         ),
-        (lambda f: (f / "episodes-00001.npz").unlink(), "has 3 episodes, its note says 5"),
+        (lambda f: (f / "episodes-00001.npz").unlink(), "has 3 episodes, must have 5"),
         (
             lambda f: rewrite(f / "episodes-00001.npz", lambda b: b[: len(b) // 2]),
             "episodes-00001.npz is damaged",
@@ -504,7 +504,7 @@ def test_a_note_with_invalid_entries_is_refused(tmp_path: Path, key: str, value:
 def test_a_folder_without_episodes_is_refused(tmp_path: Path) -> None:
     note = store.DemosNote(NAME, (("compass", 3),), None)
     store.DemosWriter(tmp_path, note).finish()
-    with pytest.raises(UserError, match=r"demos: .* holds no episodes"):
+    with pytest.raises(UserError, match=r"demos: .* contains no episodes"):
         list(store.read(tmp_path))
 
 
@@ -539,18 +539,18 @@ def test_requested_sensors_are_selected_in_their_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("note", "options", "message"),
     [
-        ({"skill": "pick"}, {}, "demos: .* is of pick, not of come_here"),
+        ({"skill": "pick"}, {}, "demos: .* contains demonstrations of pick, not of come_here"),
         ({}, {"depth": (8, 8)}, "depth: 8, but .* has"),
         ({}, {"sensors": ("compass", "laser")}, "sensors: .* has no 'laser'; it has compass, vel"),
         (
             {"sensors": (("compass", 4), ("velocity", 2))},
             {},
-            "demos: .* has sensors that come_here has not; record it again",
+            "demos: .* has sensors unknown to come_here; record it again",
         ),
         (
             {"sensors": (("compas", 3), ("velocity", 3))},
             {"sensors": ("velocity",)},
-            "that come_here has not",
+            "sensors unknown to come_here",
         ),
     ],
 )
@@ -684,13 +684,13 @@ def test_a_finished_recording_or_cloning_is_not_repeated(
         before = {p: p.stat().st_mtime_ns for p in folder.rglob("*")}
         capsys.readouterr()
         assert cli.main(line) == 0
-        assert f"{folder} holds {what} already; another out=" in capsys.readouterr().out
+        assert f"{folder} already contains {what}; choose another out" in capsys.readouterr().out
         assert {p: p.stat().st_mtime_ns for p in folder.rglob("*")} == before
         assert cli.main([*line, "seed=5"]) == 2  # other settings
         assert f"{folder} " in capsys.readouterr().err
     monkeypatch.chdir(tmp_path)  # the same folders by other paths
     assert cli.main([*fit[:-2], "demos=demos", "out=cloned"]) == 0
-    assert "cloned holds this policy already" in capsys.readouterr().out
+    assert "cloned already contains this policy" in capsys.readouterr().out
 
 
 def test_a_cloning_keeps_the_best_of_its_validations(tmp_path: Path, recorded: Path) -> None:
@@ -747,12 +747,12 @@ def test_a_policy_of_several_cameras_is_cloned_with_rounds_and_acts(tmp_path: Pa
 REFUSED: list[tuple[list[str], str]] = [
     (["demos"], "choose one of navigate, "),
     (["demos", "come_her"], "skill: unknown value 'come_her'; did you mean 'come_here'"),
-    (["demos", "pointnav"], "skills.pointnav: it has no demonstrator"),
+    (["demos", "pointnav"], "skills.pointnav: there is no demonstrator"),
     (["demos", NAME, "num=0"], "num: "),
     (["demos", NAME, "disturbed=1.5"], "disturbed: "),
     (["demos", NAME, "format=lerobt"], "format: unknown value 'lerobt'; did you mean"),
-    (["demos", NAME, "out={full}"], "full is there already; delete it, or choose another"),
-    (["demos", NAME, "out={file}"], "file is there already"),
+    (["demos", NAME, "out={full}"], "full already exists; delete it, or choose another"),
+    (["demos", NAME, "out={file}"], "file already exists"),
     (["demos", NAME, "out={file}/x"], "out: cannot write into '"),
     (["demos", NAME, "start_states={tmp}/none.npz", "out={out}"], "none.npz"),
     (["demos", NAME, "failed_by=nowhere", "out={out}"], "failed_by: no checkpoint"),
@@ -760,16 +760,19 @@ REFUSED: list[tuple[list[str], str]] = [
     (["demos", "pick", "failed_by=pretrained", "depth=32", "out={out}"], "nearest: 64"),
     (
         ["demos", "pick", f"failed_by={PRETRAINED}", "out={out}"],
-        f"failed_by: {PRETRAINED} acts for place; train one with `tpsrl train pick`",
+        f"failed_by: {PRETRAINED} is a policy for place; train one with `tpsrl train pick`",
     ),
-    (["clone", NAME, "out={out}"], "demos: name a folder; `tpsrl demos SKILL` makes one"),
-    (["clone", "pointnav", "demos=x", "out={out}"], "skills.pointnav: it has no demonstrator"),
+    (["clone", NAME, "out={out}"], "demos: name a folder; record one with `tpsrl demos"),
+    (["clone", "pointnav", "demos=x", "out={out}"], "skills.pointnav: there is no demonstrator"),
     (["clone", NAME, "demos={tmp}/nowhere", "out={out}"], "demos: no demonstrations in"),
     (["clone", NAME, "demos={full}", "out={out}"], "demos: no demonstrations in"),
-    (["clone", NAME, "demos={pick}", "out={out}"], "is of pick, not of come_here"),
+    (
+        ["clone", NAME, "demos={pick}", "out={out}"],
+        "contains demonstrations of pick, not of come_here",
+    ),
     (["clone", NAME, "demos={good}", "out={out}"], "depth: 64, but"),
     (["clone", NAME, "demos={poor}", "depth=32", "sensors=fetch", "out={out}"], "has no 'l"),
-    (["clone", NAME, "demos={good}", "depth=32", "out={cloned}"], "holds a policy; choose"),
+    (["clone", NAME, "demos={good}", "depth=32", "out={cloned}"], "contains a policy; choose"),
     (["clone", NAME, "demos={good}", "init={tmp}/no", "out={out}"], "init: no checkpoint"),
     (
         ["clone", NAME, "demos={good}", "preset.policy.encoder=resnet19", "out={out}"],

@@ -32,18 +32,18 @@ def changed(folder: Path, part: str, **entries: Any) -> Path:
 
 
 DAMAGE: list[tuple[str, dict[str, Any], str]] = [
-    ("deploy", {"skill": "pikc"}, " acts for 'pikc', a skill that is not known"),
+    ("deploy", {"skill": "pikc"}, " is a policy of the unknown skill 'pikc'"),
     ("deploy", {"sensors": []}, ": deploy: sensors: must be a list of length >= 1, got "),
     ("deploy", {"sensors": ["arm", "arm"]}, " has a sensor twice, arm"),
-    ("deploy", {"sensors": ["arm"]}, " contradicts itself: state is 7, its network's "),
+    ("deploy", {"sensors": ["arm"]}, " is inconsistent: state is 7, in its network "),
     ("deploy", {"sensors": ["nose"]}, " has an unknown sensor, nose"),
     ("deploy", {"depth": [64, 8000]}, r": deploy: depth\[1\]: must be an integer <= 4096, got"),
-    ("deploy", {"depth": [64, 64]}, " contradicts itself: depth is "),
+    ("deploy", {"depth": [64, 64]}, " is inconsistent: depth is "),
     ("spec", {"observations": {}}, " has no valid 'spec'"),
-    ("spec", {"mask": [True] * 3}, " contradicts itself: action is 11, its network's 3"),
+    ("spec", {"mask": [True] * 3}, " is inconsistent: action is 11, in its network 3"),
     ("spec", {"mask": "yes"}, ": spec: mask: must be a list, got 'yes'"),
     ("policy", {"lstm_width": "x"}, ": policy settings: lstm_width: must be an integer, got 'x'"),
-    ("policy", {"lstm_width": 10**7}, r" is of another network \(its size\)"),
+    ("policy", {"lstm_width": 10**7}, r" has another network \(its size\)"),
     ("policy", {"initial_std": 9.0}, ": initial_std: 9.0 is not between"),
     ("policy", {"encoder": "nose"}, ": encoder: unknown value 'nose'"),
 ]
@@ -79,8 +79,8 @@ def test_cloning_from_an_incompatible_policy_reports_the_difference(good: Path) 
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        ("critic=true", "preset.policy.critic: demonstrations do not show the true state"),
-        ("frozen_encoder=true", "preset.policy.frozen_encoder: init=CHECKPOINT, of a policy with"),
+        ("critic=true", "preset.policy.critic: demonstrations do not contain the true state"),
+        ("frozen_encoder=true", "preset.policy.frozen_encoder: needs init=CHECKPOINT of a policy"),
     ],
 )
 def test_a_network_that_cannot_be_cloned_is_refused_before_demonstrations_are_read(
@@ -97,5 +97,5 @@ def test_cloning_from_a_policy_with_a_privileged_critic_is_refused(tmp_path: Pat
     spec = dataclasses.replace(made.spec, observations=seen)
     network = dataclasses.replace(tiny_policies.STATE, critic=True)
     path = tiny_policies.save(tmp_path / "a", ActorCritic(spec, network), deploy)
-    with pytest.raises(UserError, match=r"^init: .* has a value read off the true state"):
+    with pytest.raises(UserError, match=r"^init: .* has a critic of the true state"):
         cloning._init(str(path), PolicyInputs.of("pick", "full"))

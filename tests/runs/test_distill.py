@@ -198,8 +198,8 @@ def test_errors_are_weighted_by_the_precision_of_the_teacher() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"lstm_layers": 1, "lstm_width": 8}, "teacher: it has a camera or a memory"),
-        ({"previous_action": True}, "teacher: it is shown its previous action"),
+        ({"lstm_layers": 1, "lstm_width": 8}, "teacher: must act on the true state alone"),
+        ({"previous_action": True}, "teacher: must not have its previous action"),
     ],
 )
 def test_a_policy_with_memory_or_previous_action_cannot_be_a_teacher(
@@ -239,7 +239,7 @@ def test_labels_equal_the_actions_of_the_teacher_in_every_state(tmp_path: Path) 
     ("words", "message"),
     [
         (["teacher=nowhere"], "teacher: no checkpoint"),
-        (["teacher=LAME"], "teacher: it has a camera or a memory"),
+        (["teacher=LAME"], "teacher: must act on the true state alone"),
     ],
 )
 def test_a_distillation_refuses_an_invalid_teacher(

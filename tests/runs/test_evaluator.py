@@ -242,7 +242,7 @@ def test_simulated_episodes_give_the_same_report_in_one_or_two_processes(tmp_pat
 
 
 def test_more_episodes_than_the_file_holds_are_refused(dataset: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="holds 3 episodes, 6 requested"):
+    with pytest.raises(UserError, match="contains 3 episodes, 6 requested"):
         evaluate(settings(dataset, tmp_path / "out", "num_episodes=6"), quiet(), Fake)
     assert not (tmp_path / "out").exists()
 
@@ -259,7 +259,7 @@ def test_episodes_of_other_splits_in_a_file_are_left_out_and_counted(tmp_path: P
     report = evaluate(settings(path, tmp_path / "out", "processes=1"), quiet(), Fake)
     assert report.num_episodes == 1
     assert report.left_out == {"set_table, split val": 1, "tidy_house, split train": 1}
-    assert "left out of the file" in (tmp_path / "out" / "report.html").read_text()
+    assert "of the file left out" in (tmp_path / "out" / "report.html").read_text()
 
 
 def test_all_invalid_episodes_are_listed_before_the_run(
@@ -405,7 +405,7 @@ def test_a_skill_without_a_scripted_version_is_refused_only_when_used() -> None:
         acting = agents.Policies(AgentPreset(), {})
         executor = Executor(fake.PicturedHome(), acting, reset_arm=fake.Fold())
         assert type(executor.policy("pick")).__name__ == "ScriptedPick"
-        with pytest.raises(UserError, match="loiter: it has no scripted version"):
+        with pytest.raises(UserError, match="loiter: there is no scripted version"):
             executor.policy("loiter")
 
 
@@ -421,8 +421,8 @@ def test_an_evaluation_of_all_skills_omits_those_without_a_policy(tmp_path: Path
         evaluate_skills(settings, console, run)
     assert ran == ["navigate"]
     output = console.export_text()
-    assert "left out: skills.loiter: it has no scripted version" in output
-    assert "`tpsrl train loiter` makes one" in output
+    assert "left out: skills.loiter: there is no scripted version" in output
+    assert "train a policy with `tpsrl train loiter`" in output
 
 
 def unscripted(actions: tuple[str, ...]) -> SkillSpec:

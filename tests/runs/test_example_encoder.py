@@ -107,7 +107,7 @@ def test_a_checkpoint_with_an_unknown_encoder_names_its_file(
     copy.write_bytes((trained / "checkpoints" / "best.safetensors").read_bytes())
     assert evaluate(copy, tmp_path / "out") == 2
     printed = capsys.readouterr().err
-    assert f"copy.safetensors has an encoder that is not known, '{NAME}'; {KNOWN} " in printed
+    assert f"copy.safetensors has an unknown encoder, '{NAME}'; register it with {KNOWN}" in printed
     assert printed.count("\n") == 1
     assert NAME not in encoder_names()  # Loading the checkpoint runs no code.
 
@@ -119,7 +119,7 @@ def test_an_unknown_encoder_is_refused_before_the_run(
     assert cli.main([*command, f"preset.policy.encoder={NAME}", f"out={tmp_path / 'out'}"]) == 2
     printed = capsys.readouterr().err
     assert f"preset.policy.encoder: unknown value '{NAME}'" in printed
-    assert "encoder_modules=FILE_OR_MODULE makes one of your own known" in printed
+    assert "register your own encoders with encoder_modules=FILE_OR_MODULE" in printed
     assert not (tmp_path / "out").exists()
 
 
@@ -218,13 +218,15 @@ def test_a_value_that_is_not_a_module_class_is_refused() -> None:
 
 def test_an_encoder_with_an_output_of_another_size_is_refused() -> None:
     register_encoder("flat", TooWide)
-    with pytest.raises(UserError, match=r"encoder flat: makes \(3, 16\) of 3 images, .* \(3, 8\)"):
+    with pytest.raises(
+        UserError, match=r"encoder flat: returns \(3, 16\) for 3 images, .* \(3, 8\)"
+    ):
         make_encoder("flat", 4, {"depth": (32, 32)}, 8)
 
 
 def test_an_encoder_with_batch_statistics_is_refused() -> None:
     register_encoder("flat", Mixing)
-    with pytest.raises(UserError, match=r"encoder flat: .* do without batch normalisation"):
+    with pytest.raises(UserError, match=r"encoder flat: .* do not use batch normalisation"):
         make_encoder("flat", 4, {"depth": (32, 32)}, 8)
 
 

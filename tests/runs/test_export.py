@@ -91,7 +91,7 @@ def test_the_card_describes_the_training(tmp_path: Path) -> None:
     )
     assert export(tmp_path, f"agent={source}") == 0
     card = shipped.check(tmp_path / "shipped/pick.safetensors", "pick")
-    rearranged = "and 5 of these with fridge or furniture elsewhere"
+    rearranged = "and 5 of these with fridge or furniture moved"
     assert card.apartments and card.apartments.endswith(rearranged)
 
 
@@ -99,9 +99,9 @@ def test_the_card_describes_the_training(tmp_path: Path) -> None:
     ("changes", "shown"),
     [
         ({}, "2 episodes of the scripted expert, 120 frames"),
-        ({"frames": "x"}, "in 1 folders that are there no more"),
-        ({"episodes": -1}, "in 1 folders that are there no more"),
-        ({"made": [1]}, "in 1 folders that are there no more"),
+        ({"frames": "x"}, "in 1 folders that no longer exist"),
+        ({"episodes": -1}, "in 1 folders that no longer exist"),
+        ({"made": [1]}, "in 1 folders that no longer exist"),
         ({"made": {"start_states": "own:x:y"}}, "2 episodes of the scripted expert, 120 frames"),
         ({"made": {"start_states": 5}}, "2 episodes of the scripted expert, 120 frames"),
     ],
@@ -161,7 +161,7 @@ def test_the_success_on_the_card_requires_an_evaluation_of_the_same_policy(
     capsys.readouterr()
     other = trained(tmp_path / "other", "pick", "full", seed=2)
     message = refused(capsys, export(tmp_path, f"agent={other}", f"evaluation={evaluation}"))
-    assert f"evaluation: {evaluation} is of another policy" in message
+    assert f"evaluation: {evaluation} evaluates another policy" in message
     # The evaluation does not cover a policy that takes mean actions.
     message = refused(
         capsys,
@@ -169,7 +169,7 @@ def test_the_success_on_the_card_requires_an_evaluation_of_the_same_policy(
             tmp_path, f"agent={path}", f"evaluation={evaluation}", "sample=false", "replace=true"
         ),
     )
-    assert "is of another policy" in message
+    assert "evaluates another policy" in message
     assert export(tmp_path, f"agent={path}", "sample=false", "replace=true") == 0
     assert shipped.check(path, "pick").success is None
 
@@ -180,11 +180,11 @@ def test_the_card_contains_the_success_of_the_blinded_policy(
     source = trained(tmp_path / "training", "pick", "full")
     evaluation = evaluated(tmp_path, source)
     message = refused(capsys, export(tmp_path, f"agent={source}", f"blind={evaluation}"))
-    assert "was shown its own sensors" in message
+    assert "evaluates a policy that is not blinded" in message
     path = evaluation / "report.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"blind": ["depth", "laser"]}))
     message = refused(capsys, export(tmp_path, f"agent={source}", f"evaluation={evaluation}"))
-    assert "is of a blinded policy; name it by blind=" in message
+    assert "evaluates a blinded policy; pass it as blind=" in message
     assert export(tmp_path, f"agent={source}", f"blind={evaluation}") == 0
     shown = tmp_path / "shipped/pick.safetensors"
     (found,) = shipped.check(shown, "pick").blind
@@ -198,13 +198,13 @@ def test_the_card_contains_the_success_of_the_blinded_policy(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"skill": "place"}, "is not of pick by itself"),
-        ({"split": "train"}, "is of split train, of the training"),
+        ({"skill": "place"}, "is not an evaluation of pick alone"),
+        ({"split": "train"}, "uses split train, must use split val"),
         (
             {"starts": None, "seed": 1000},
-            "is of seed 1000, by whose start states checkpoints are chosen",
+            "uses seed 1000, on which checkpoints were selected",
         ),
-        ({"learned": {}}, "is of another policy"),
+        ({"learned": {}}, "evaluates another policy"),
     ],
 )
 def test_evaluations_on_unsuitable_episodes_are_refused(
@@ -231,7 +231,7 @@ def test_an_evaluation_on_the_validation_seed_is_refused(
     path.write_text(json.dumps(report))
     words = f"agent={source}", f"evaluation={evaluation}"
     message = refused(capsys, export(tmp_path, *words))
-    assert "is of seed 0, by whose" in message and "such as seed=1\n" in message
+    assert "uses seed 0, on which" in message and "such as seed=1\n" in message
     path.write_text(json.dumps(report | {"seed": 1}))
     assert export(tmp_path, *words) == 0
 
@@ -254,7 +254,7 @@ def test_a_policy_too_large_or_too_different_in_half_precision_is_refused(
         (["pikc"], "skill: unknown value 'pikc'; did you mean 'pick'?"),
         (["pick"], "agent: name the folder of a training"),
         (["pick", "agent=/proc/nowhere"], "agent: no checkpoint /proc/nowhere"),
-        (["place", "agent=pretrained"], "agent: no policy for place comes with tpsrl"),
+        (["place", "agent=pretrained"], "agent: no policy for place is shipped"),
         (
             ["pick", "agent=x", "evaluation=/proc/nowhere", "tolerance=-1"],
             "tolerance: -1.0 is out of",
@@ -329,7 +329,7 @@ def test_an_invalid_shipped_policy_is_refused_with_the_reason(tmp_path: Path) ->
     exported = shipped.make("pick", path)
     shipped.write(exported, tmp_path / "out")
     good = tmp_path / "out/pick.safetensors"
-    with pytest.raises(UserError, match="good: it acts for pick, not for place"):
+    with pytest.raises(UserError, match="good: is a policy for pick, not for place"):
         shipped.check(good, "place", "good")
     with pytest.raises(UserError, match="skill: unknown value 'pikc'"):
         shipped.check(good, "pikc")
@@ -337,7 +337,7 @@ def test_an_invalid_shipped_policy_is_refused_with_the_reason(tmp_path: Path) ->
         (None, "card: must be a record"),
         ({**exported.card.to_json(), "odd": 1}, "card: unknown value 'odd'"),
         ({**exported.card.to_json(), "steps": -1}, "card: steps: must be an integer >= 0, got -1"),
-        ({**exported.card.to_json(), "sensors": ["arm"]}, "its card is of another policy"),
+        ({**exported.card.to_json(), "sensors": ["arm"]}, "its card describes another policy"),
     ]
     for card, message in cards:
         checkpoint.save(path, exported.tensors, {**exported.note, "card": card})
@@ -368,9 +368,9 @@ def test_a_card_is_read_back_from_json() -> None:
     assert Card.from_json(json.loads(json.dumps(made.to_json()))) == made
     page = markdown(made)
     assert "| camera | head depth, 64 x 64 |" in page and "| machine | a\\|b |" in page
-    assert "takes the mean of its actions, one step after what it has seen" in page
+    assert "uses mean actions, delayed by one step after the observation" in page
     near = markdown(dataclasses.replace(made, sight=1.5))
-    assert "64 x 64; beyond 1.5 m neither it nor the laser sees anything |" in near
+    assert "64 x 64; depth and laser are limited to a range of 1.5 m |" in near
 
 
 def test_weights_are_loaded_in_single_precision(tmp_path: Path) -> None:

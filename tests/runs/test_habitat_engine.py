@@ -93,12 +93,14 @@ def test_each_home_steps_alone_by_its_action(simulator: HabitatSimulator) -> Non
     assert (moved.force[0], moved.force_total[0]) == (100.0, 100.0)
     seen = simulator.depth([1, 0], 8, 8)
     assert seen.shape == (2, 8, 8) and seen[0, :, 0] == pytest.approx((1 + 2 * np.arange(8)) / 16)
-    with pytest.raises(UserError, match=r"habitat.depth: 16 pixels are no multiple of the 6 x 6"):
+    with pytest.raises(
+        UserError, match=r"habitat.depth: 16 pixels are not a multiple of the requested 6 x 6"
+    ):
         simulator.depth([0], 6, 6)
     for refused in (simulator.snapshot, simulator.shapes):
         with pytest.raises(UserError, match="engine: 'habitat' has no"):
             refused(0)
-    with pytest.raises(UserError, match=r"habitat.colour: false, .*no pictures; use true"):
+    with pytest.raises(UserError, match=r"habitat.colour: false, .*need textures; use true"):
         simulator.render(0)
     simulator.close()
 
@@ -175,7 +177,9 @@ def test_a_process_that_hangs_is_ended(tmp_path: Path) -> None:
     simulator = HabitatSimulator(1, 12, settings=settings(tmp_path, "hang", timeout_s=5.0))
     simulator.reset([0], [make_episode(1, 1)])
     simulator.step([0], action()[None])
-    with pytest.raises(HomeLost, match=r"was silent for 5 s and was ended.* in internal_step"):
+    with pytest.raises(
+        HomeLost, match=r"did not respond for 5 s and was killed.* in internal_step"
+    ):
         simulator.step([0], action()[None])
     simulator.close()
 
@@ -234,7 +238,7 @@ def test_missing_parts_are_reported_with_a_remedy(
         "program": "habitat.python: '/nowhere/python' is not a program",
         "data": "habitat.data: .*hab_suction.urdf is missing; download 'hab_fetch'",
         "no habitat": "habitat_sim cannot be imported .*No module named 'habitat_sim'",
-        "protocol": "protocol 99, this worker speaks",
+        "protocol": "protocol 99, this worker has",
     }[case]
     if case == "program":
         options = HabitatSettings("/nowhere/python")

@@ -33,12 +33,12 @@ def test_policies_pushed_into_a_folder_can_be_pulled_and_act(
 ) -> None:
     ours, repo = ship(tmp_path, "pick", "place"), tmp_path / "repository"
     assert call("push", ours, f"repo={prefix}{repo}") == 0
-    assert capsys.readouterr().out == f"put pick, place into {repo}\n"
+    assert capsys.readouterr().out == f"uploaded pick, place to {repo}\n"
     names = {"pick.safetensors", "pick.md", "place.safetensors", "place.md", "README.md"}
     assert {path.name for path in repo.iterdir()} == names
     assert call("pull", f"repo={prefix}{repo}", f"out={tmp_path}/got") == 0
     printed = capsys.readouterr().out
-    assert f"`tpsrl eval pick agent={tmp_path}/got/pick.safetensors` acts by it" in printed
+    assert f"evaluate it with `tpsrl eval pick agent={tmp_path}/got/pick.safetensors`" in printed
     for name in names - {"README.md"}:
         assert (tmp_path / "got" / name).read_bytes() == (ours / name).read_bytes()
     assert learned.load("pick", tmp_path / "got").digest == learned.load("pick", ours).digest
@@ -56,13 +56,13 @@ def test_another_policy_is_replaced_only_if_requested(
     own = (out / "pick.safetensors").read_bytes()
     assert cli.main(export) == 0  # the same policy may be written again
     assert call("pull", f"repo={repo}", f"out={out}") == 2
-    assert "choose another out, or replace=true" in capsys.readouterr().err
+    assert "choose another out, or set replace=true" in capsys.readouterr().err
     assert (out / "pick.safetensors").read_bytes() == own
     assert call("pull", f"repo={repo}", f"out={out}", "replace=true") == 0
     assert call("pull", f"repo={repo}", f"out={out}") == 0
     theirs = (out / "pick.safetensors").read_bytes()
     assert cli.main(export) == 2
-    assert "pick.safetensors holds another policy" in capsys.readouterr().err
+    assert "pick.safetensors contains another policy" in capsys.readouterr().err
     assert (out / "pick.safetensors").read_bytes() == theirs
     assert cli.main([*export, "replace=true"]) == 0
 
@@ -114,7 +114,7 @@ def not_finite(path: Path) -> None:
     [
         (damaged, "place.safetensors is truncated or not a checkpoint"),
         (foreign, "place.safetensors is truncated or not a checkpoint"),
-        (of_another_skill, "place.safetensors: it acts for pick, not for place"),
+        (of_another_skill, "place.safetensors: is a policy for pick, not for place"),
         (too_large, "place.safetensors: 8.0 MB, more than 8 MB"),
         (not_finite, "place.safetensors: action_head.log_std is not finite"),
     ],
@@ -160,7 +160,7 @@ SUCCESS: dict[str, Any] = {
             "card: success.mean: must be a number <= 1.0, got 1e+308",
         ),
         ({"steps": -5}, "card: steps: must be an integer >= 0, got -5"),
-        ({"machine": "\ud800"}, "is not one of tpsrl's (JSON is malformed"),
+        ({"machine": "\ud800"}, "is not a checkpoint of tpsrl (JSON is malformed"),
     ],
 )
 def test_an_invalid_card_is_refused_before_anything_is_written(
@@ -197,15 +197,15 @@ def test_a_policy_is_not_written_if_its_card_cannot_be_written(
     ("words", "message"),
     [
         (["push"], "hub push: name a skill, or a folder of shipped policies"),
-        (["push", "pick"], "repo: say where to"),
-        (["push", "pick", "repo=/x"], "skills.pick: no policy for pick comes with tpsrl"),
-        (["push", "pikc", "repo=/x"], "'pikc' is neither a skill nor a folder of shipped policies"),
+        (["push", "pick"], "repo: name the destination"),
+        (["push", "pick", "repo=/x"], "skills.pick: no policy for pick is shipped"),
+        (["push", "pikc", "repo=/x"], "'pikc' is neither a skill nor a folder of policies"),
         (["push", "pick", "repo=a/b/c"], "repo: 'a/b/c' is neither OWNER/NAME nor a folder"),
         (["push", "pick", "repo=here"], "repo: 'here' is neither OWNER/NAME nor a folder"),
-        (["push", "pick", "repo=/x", "revision=v1"], "revision: the folder /x has none"),
-        (["pull"], "repo: say where from"),
+        (["push", "pick", "repo=/x", "revision=v1"], "revision: the folder /x has no revisions"),
+        (["pull"], "repo: name the source"),
         (["pull", "pikc", "repo=/x"], "skill: unknown value 'pikc'; did you mean 'pick'"),
-        (["pull", "repo=/proc/nowhere"], "repo: no policy of a skill that is known is there"),
+        (["pull", "repo=/proc/nowhere"], "repo: contains no policy of a known skill"),
         (["pull", "pick", "repo=a/b"], "a/b is on the hub, which needs pip install 'tpsrl[hub]'"),
         (["pick"], "did you mean 'hub push'?"),
     ],
@@ -228,7 +228,7 @@ def test_invalid_calls_are_refused_in_one_line(
 
 def test_a_missing_policy_is_reported_by_skill(tmp_path: Path) -> None:
     repository = hub.open_repository(str(ship(tmp_path, "pick")))
-    with pytest.raises(UserError, match="no policy for place is there, but for pick"):
+    with pytest.raises(UserError, match="contains no policy for place, but for pick"):
         hub.pull(repository, tmp_path / "got", "place")
 
 
@@ -292,7 +292,7 @@ def test_policies_are_pushed_to_and_pulled_from_the_hub(
     monkeypatch.setattr(FakeApi, "created", [], raising=False)
     ours = ship(tmp_path, "pick", "place")
     assert call("push", ours / "pick.safetensors", "repo=some/where", "private=true") == 0
-    assert capsys.readouterr().out == "put pick into some/where at c0\n"
+    assert capsys.readouterr().out == "uploaded pick to some/where at c0\n"
     assert FakeApi.created == [("some/where", True)]
     assert call("push", ours / "place.safetensors", "repo=some/where") == 0
     assert "# pick" in (tmp_path / "commits/c1/README.md").read_text()
@@ -308,4 +308,4 @@ def test_policies_are_pushed_to_and_pulled_from_the_hub(
     assert call("pull", "repo=some/where", "revision=v9", f"out={tmp_path}/third") == 2
     assert capsys.readouterr().err == "tpsrl: error: repo: some/where: no revision v9\n"
     assert call("pull", "repo=some/other", f"out={tmp_path}/third") == 2
-    assert "no policy of a skill that is known is there" in capsys.readouterr().err
+    assert "contains no policy of a known skill" in capsys.readouterr().err

@@ -234,5 +234,5 @@ def test_without_pyarrow_the_format_is_refused_and_no_files_are_left(
     assert cli.main(["demos", "pick", "format=lerobot", f"out={out}"]) == 2
     printed = capsys.readouterr().err
     assert printed.count("\n") == 1
-    assert "format: lerobot needs pyarrow; the extra 'lerobot' has it" in printed
+    assert "format: lerobot needs pyarrow; install the extra 'lerobot'" in printed
     assert list(tmp_path.iterdir()) == []

@@ -125,12 +125,12 @@ def test_a_part_can_be_limited_to_a_receptacle() -> None:
         ("near:-2", "'near:-2': metres must be"),
         ("near:4:half", "'half' is not a weight; try own:0.5, near:4:0.5"),
         ("near:4:0.5,near:4.0:1", "a part is repeated"),
-        ("own@:0.5", "'own@:0.5': no receptacle is named; such as own@fridge"),
+        ("own@:0.5", "'own@:0.5': the receptacle is missing, as in own@fridge"),
         ("own@fridge:much", "'much' is not a weight; try own:0.5"),
         ("own@fridge,own@fridge:0.5", "give each part a weight"),
         ("own@fridge:0.2,own@fridge:0.5", "a part is repeated"),
         ("bank:x:suceeded:0.5", "unknown value 'suceeded'; did you mean 'succeeded'"),
-        ("bank::0.5", "no folder is named; such as bank:DIR/SKILL"),
+        ("bank::0.5", "the folder is missing, as in bank:DIR/SKILL"),
         ("bank:x:0.1,own:0.2,bank:x:all:0.3", "a part is repeated"),
     ],
 )
@@ -158,7 +158,7 @@ def test_paths_of_a_mixture_are_made_absolute_once(
     assert mixture.whole_paths(text) == text
     (tmp_path / "a,b").mkdir()
     monkeypatch.chdir(tmp_path / "a,b")
-    with pytest.raises(UserError, match="a,b/x has one of , : @; move the folder"):
+    with pytest.raises(UserError, match="a,b/x contains one of , : @; move the folder"):
         mixture.whole_paths("own,bank:x")
 
 
@@ -221,11 +221,11 @@ def test_parts_for_different_homes_are_refused(tmp_path: Path) -> None:
     first = written(tmp_path / "a", 2)
     second = written(tmp_path / "b", 2, slots=30)
     third = written(tmp_path / "c", 2, engine="other")
-    with pytest.raises(UserError, match=r"b/navigate: is of homes for 30 objects of kinematic"):
+    with pytest.raises(UserError, match=r"b/navigate has homes of 30 objects in engine kinematic"):
         StartSource("pick", f"bank:{first},bank:{second}")
-    with pytest.raises(UserError, match="homes for 12 objects of other"):
+    with pytest.raises(UserError, match="homes of 12 objects in engine other"):
         StartSource("pick", f"bank:{first},bank:{third}")
-    with pytest.raises(UserError, match=r"num_objects: 30 are more than .* hold; at most 12"):
+    with pytest.raises(UserError, match=r"num_objects: 30 is out of range, must be at most 12"):
         StartSource("pick", f"own,bank:{first}")
     StartSource("pick", f"own,bank:{first}", num_objects=12)
 
@@ -269,9 +269,9 @@ def test_a_vector_starts_in_exit_states_of_a_bank(exits: tuple[Path, list[WorldS
 
 def test_a_bank_of_another_engine_is_refused_before_the_run(tmp_path: Path) -> None:
     folder = written(tmp_path, 2)
-    with pytest.raises(UserError, match="its states are of engine 'kinematic', this one is 'mujo"):
+    with pytest.raises(UserError, match="was recorded with engine 'kinematic', this one is 'mujo"):
         SkillEnv("pick", starts=f"bank:{folder}")
-    with pytest.raises(UserError, match="its states are of engine 'kinematic'"):
+    with pytest.raises(UserError, match="was recorded with engine 'kinematic'"):
         TrainingVecEnvFactory(EnvOptions.of("pick", starts=f"bank:{folder}")).prepare(1)
 
 
@@ -354,7 +354,7 @@ def test_a_training_starts_from_a_bank_and_resumes_with_the_same_bank(
     capsys.readouterr()
     assert train(f"resume={out}", "preset.steps=80") == 2
     index.write_text(before)
-    assert "is not the one that the training began with (000000000000," in capsys.readouterr().err
+    assert "has changed since the training began (000000000000," in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -393,7 +393,7 @@ def test_a_skill_is_evaluated_from_exit_states_of_another(tmp_path: Path) -> Non
     assert (whole.num_episodes, whole.success.mean) == (4, 0.5)  # odd episodes stand still
     assert (whole.starts, whole.num_objects) == (spec, 3)
     assert report("num_episodes=3").success.mean == 2 / 3
-    with pytest.raises(UserError, match="starts: there are 4, 5 requested"):
+    with pytest.raises(UserError, match="starts: 4 given, 5 requested"):
         report("num_episodes=5")
 
 

@@ -61,7 +61,7 @@ def test_a_killed_rank_is_restarted_and_all_ranks_resume(
     code, out, err = ranks.Command(words, tmp_path, prepare).end()
     assert code == 0, err
     assert (tmp_path / "killed").exists()
-    assert "training navigate for" in out and "going on with navigate for" in out
+    assert "training navigate for" in out and "resuming navigate for" in out
     rows = [json.loads(row) for row in (tmp_path / "out/metrics.jsonl").read_text().splitlines()]
     assert [row["update"] for row in rows] == list(range(1, len(rows) + 1))
     assert rows[-2]["steps"] < STEPS <= rows[-1]["steps"]
@@ -92,7 +92,7 @@ def test_ranks_end_with_the_command_that_started_them(
     monkeypatch.chdir(tmp_path)
     capsys.readouterr()
     assert cli.main([*command[1:], "seed=5"]) == 2
-    assert "out: out holds a training" in capsys.readouterr().err
+    assert "out: out contains a training" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in before} == before
 
 
@@ -138,7 +138,7 @@ def lost_at(call: Callable[[], object]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("goes", "calls", "lost"), [(1, 5, "another rank"), (0, 1, "rank 0, where they count")]
+    ("goes", "calls", "lost"), [(1, 5, "another rank"), (0, 1, "counters of rank 0")]
 )
 def test_the_loss_of_another_rank_is_reported_in_one_line(
     goes: int, calls: int, lost: str, tmp_path: Path

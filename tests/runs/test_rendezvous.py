@@ -37,7 +37,7 @@ def test_a_rank_of_an_earlier_start_is_not_taken_for_its_successor() -> None:
     store = distributed.HashStore()
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
         stale = pool.submit(rendezvous.agree, store, 0, 2, 0.2)  # rank 1 of this start never comes
-        with pytest.raises(RunError, match=re.escape("ranks: 1 did not come within 0.2 s")):
+        with pytest.raises(RunError, match=re.escape("ranks: 1 did not connect within 0.2 s")):
             stale.result()
         # Meets entries of the rank that has gone first.
         late = pool.submit(rendezvous.agree, store, 1, 2, LIMIT_S)
@@ -47,7 +47,7 @@ def test_a_rank_of_an_earlier_start_is_not_taken_for_its_successor() -> None:
 
 
 def test_without_rank_0_the_rendezvous_fails() -> None:
-    with pytest.raises(RunError, match=re.escape("ranks: rank 0 did not come within 0.1 s")):
+    with pytest.raises(RunError, match=re.escape("ranks: rank 0 did not connect within 0.1 s")):
         rendezvous.agree(distributed.HashStore(), 1, 2, 0.1)
 
 

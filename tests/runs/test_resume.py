@@ -207,7 +207,7 @@ def test_a_failed_evaluation_keeps_finished_episodes_and_reports_the_rest(
         ".running/videos/0000.mp4",
     ]
     evaluate(settings(dataset, out, "processes=1", "videos=2"), console, Logged)
-    assert console.export_text().startswith("going on: 1 of 3 episodes are done\n")
+    assert console.export_text().startswith("resuming: 1 of 3 episodes are done\n")
     assert ran(out) == ["test/1", "test/2"]
     seconds = json.loads((out / "timing.json").read_text())["episode_seconds"]
     assert len(seconds) == 3 and min(seconds) > 0.0
@@ -221,7 +221,9 @@ def test_other_settings_start_from_the_beginning(dataset: Path, tmp_path: Path) 
     ran(out)
     evaluate(settings(dataset, out, "processes=1", "replan=true"), console, Logged)
     assert ran(out) == EPISODES
-    assert console.export_text().startswith(f"starting anew: 2 jobs that were finished in {out}")
+    assert console.export_text().startswith(
+        f"starting from the beginning: 2 finished jobs in {out}"
+    )
 
 
 def test_a_second_evaluation_into_a_folder_is_refused_in_one_line(

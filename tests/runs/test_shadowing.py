@@ -42,7 +42,7 @@ def test_a_name_beside_the_script_that_shadows_ours_is_an_error(name: str, tmp_p
     assert done.returncode == 1
     package = name.partition("/")[0].removesuffix(".py")
     assert done.stderr.splitlines()[-1] == (
-        f"tpsrl.runtime.shadowing.ShadowedError: '{path}' is in the way of tpsrl's own package "
+        f"tpsrl.runtime.shadowing.ShadowedError: '{path}' shadows tpsrl's own package "
         f"'{package}': rename it, or run from another directory"
     )
 
@@ -97,7 +97,7 @@ def test_a_folder_that_replaces_a_missing_package_is_an_error(
     # Runs without site-packages, where another tpsrl may be installed.
     done = run(tmp_path / "mine", "-S", "-c", "import tpsrl", installed=installed)
     assert done.returncode == 1
-    assert f"'{tmp_path / 'mine' / 'skills'}' is in the way" in done.stderr
+    assert f"'{tmp_path / 'mine' / 'skills'}' shadows" in done.stderr
 
 
 def test_a_symbolic_link_to_our_package_is_accepted(tmp_path: Path) -> None:

@@ -267,8 +267,8 @@ def test_a_job_near_its_time_limit_saves_is_requeued_and_resumes(
     assert [row["update"] for row in rows] == list(range(1, len(rows) + 1))
     assert rows[-2]["steps"] < planned <= rows[-1]["steps"]
     assert output.count("training navigate for") == 1
-    assert "going on with navigate for" in output
-    assert "stopped; `tpsrl train resume=" in output
+    assert "resuming navigate for" in output
+    assert "stopped; resume with `tpsrl train resume=" in output
 
 
 def test_a_failed_job_is_not_requeued(tmp_path: Path) -> None:

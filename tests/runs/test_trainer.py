@@ -268,7 +268,7 @@ def test_environments_that_fail_in_a_validation_do_not_end_the_training(
     first = trainer(tmp_path, watcher, **options)
     assert first.train() == "SIGTERM"
     first.close()
-    assert sum("is left out" in line for line in watcher.messages) == len(bad)
+    assert sum("is skipped" in line for line in watcher.messages) == len(bad)
     made.clear()
     second = trainer(tmp_path, **options)
     second.resume(load_latest(tmp_path))
@@ -283,7 +283,7 @@ def test_environments_that_fail_in_a_validation_do_not_end_the_training(
         name = "validation_given_up"
         found = [row.pop(name)["lost"] for row in records if name in row]
         assert [set(lost["starts"]) >= set(bad) for lost in found] == [True, True]
-        assert watcher.messages[-1].startswith("validation given up: ")
+        assert watcher.messages[-1].startswith("validation aborted: ")
     assert records == uninterrupted
 
 
@@ -294,7 +294,7 @@ def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path) -> None:
     found = load_latest(tmp_path)
     wider = PolicySettings(encoder="state", lstm_layers=1, lstm_width=16)
     others = {
-        "of another network": dataclasses.replace(SETTINGS, policy=wider),
+        "has another network": dataclasses.replace(SETTINGS, policy=wider),
         "num_envs: 4, but the checkpoint has 3": dataclasses.replace(SETTINGS, num_envs=4),
     }
     for problem, settings in others.items():

@@ -97,8 +97,8 @@ def test_a_failing_environment_loses_only_its_start(
     assert found.lost == (BAD,) and not found.given_up
     assert starts_of(found) == all_but(BAD)
     assert CAUSES[trouble] in validation.lost[BAD]
-    [last] = [line for line in messages if "is left out" in line]
-    assert last == f"validation: start {BAD} is left out ({validation.lost[BAD]})"
+    [last] = [line for line in messages if "is skipped" in line]
+    assert last == f"validation: start {BAD} is skipped ({validation.lost[BAD]})"
     messages.clear(), homes.made.clear()
     again = validation.run(policy)
     assert (starts_of(again), again.lost) == (all_but(BAD), (BAD,))
@@ -141,9 +141,9 @@ def test_a_validation_with_too_many_lost_starts_is_given_up_without_error(
     found = validation.run(policy)
     assert found.given_up and set(found.lost) >= set(range(4, COUNT))
     assert messages[-1].startswith(
-        f"validation given up: {len(found.lost)} of {COUNT} starts are lost"
+        f"validation aborted: {len(found.lost)} of {COUNT} starts are lost"
     )
-    assert messages[-1].endswith("the training goes on")
+    assert messages[-1].endswith("the training continues")
     assert "success" not in found.to_json()
 
 

@@ -210,7 +210,7 @@ def test_a_failed_run_is_reported_as_the_outcome(monkeypatch: pytest.MonkeyPatch
 
 
 def test_invalid_targets_and_settings_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UserError, match="view: all is more than one; choose one"):
+    with pytest.raises(UserError, match="view: all has several evaluations; choose one"):
         view.choose("all")
     with pytest.raises(UserError, match=r"out/x is not the folder of an evaluation \(no config"):
         view.choose("out/x")

@@ -214,7 +214,7 @@ def test_an_incompatible_snapshot_is_refused_and_the_workers_survive(
     buffers = {name: values for name, values in arrays.items() if name.startswith("buffers/")}
     with pytest.raises(UserError, match="toy: not a snapshot of mine"):
         pool.restore(buffers, note)
-    with pytest.raises(UserError, match="of 1 environments, here are 5"):
+    with pytest.raises(UserError, match="has 1 environments, must have 5"):
         pool.restore(arrays, {**note, "environments": note["environments"][:1]})
     pool.restore(arrays, note)
     assert len(run(pool, range(3))) == 3
@@ -505,7 +505,7 @@ def test_failures_before_a_snapshot_count_after_it() -> None:
         assert lost[0].envs.tolist() == [3, 4]
         settle(pool)
         assert handed_on(pool)[1]["quarantine"] == [2, 1]
-        assert "start 1 is not drawn any more" in messages
+        assert "start 1 is quarantined" in messages
         assert pool.group.workers[1].restarts == 4  # with random numbers unlike those of restart 3
     finally:
         pool.close()

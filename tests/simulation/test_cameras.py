@@ -80,12 +80,12 @@ def test_an_invalid_camera_is_refused_with_the_nearest_one(given: str, message: 
 
 
 def test_depth_and_cameras_together_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(UserError, match=r"^depth: cameras says which pictures there are"):
+    with pytest.raises(UserError, match=r"^depth: contradicts cameras"):
         EnvOptions.of("pick", depth=64, cameras="head_rgb:64")
     for command in ("train", "distill", "clone", "demos"):
         assert main([command, "pick", "depth=64", "cameras=head_rgb:64"]) == 2
         error = capsys.readouterr().err
-        assert "depth: cameras=head_rgb:64 is given in its place; leave depth out" in error
+        assert "depth: replaced by cameras=head_rgb:64; leave depth out" in error
 
 
 @pytest.mark.parametrize(
@@ -94,9 +94,9 @@ def test_depth_and_cameras_together_are_refused(capsys: pytest.CaptureFixture[st
         (["cameras=head_rgb:16"], "cameras: head_rgb: 16 x 16 is too small, must be at least 32"),
         (
             ["cameras=head_rgb:64", "preset.policy.encoder=state"],
-            "cameras: preset.policy.encoder=state looks at no picture",
+            "cameras: preset.policy.encoder=state uses no images",
         ),
-        (["cameras=hand_rgb:64", "height_map=true"], "height_map: it needs a depth camera"),
+        (["cameras=hand_rgb:64", "height_map=true"], "height_map: needs a depth camera"),
         (["colour_jitter=0.2"], "colour_jitter: no effect without a colour camera; try cameras="),
         (["cameras=hand_depth:64", "colour_noise=0.1"], "colour_noise: no effect without a colour"),
         (["cameras=hand_rgb:64", "engine=habitat"], "engine 'habitat' has no hand_rgb; it has"),
@@ -234,5 +234,5 @@ def test_a_recorded_configuration_keeps_its_cameras(tmp_path: Path) -> None:
     path.write_text(config.to_yaml(settings))
     again = loading.training({"skill": "pick", "config": str(path)})
     assert again.cameras == settings.cameras == cameras.text(cameras.parse(NAMED))
-    with pytest.raises(UserError, match=r"^depth: cameras=.* leave depth out$"):
+    with pytest.raises(UserError, match=r"^depth: replaced by cameras=.* leave depth out$"):
         loading.training({"skill": "pick", "config": str(path), "depth": 48})

@@ -131,7 +131,9 @@ def test_bad_input_is_refused(simulator: Simulator) -> None:
     with pytest.raises(UserError, match="actions: not finite"):
         simulator.step([0], np.full((1, act.SIZE), np.nan))
     box = box_in_front().objects[0]
-    with pytest.raises(UserError, match="episode test: objects: 13, more than a home of 12 holds"):
+    with pytest.raises(
+        UserError, match="episode test: objects: 13 given, this home has room for 12"
+    ):
         simulator.reset([0], [episode(LAYOUT_A, (0.0, 0.0, 0.0), *[box] * 13)])
 
 

@@ -334,14 +334,14 @@ def of_object(field: str, value: object) -> Callable[[list[dict]], None]:
         ),
         (replaced("layout", "replica_cad/v3_sc0_staging_00~9"), "line 3: layout: unknown value"),
         (replaced("layout", "nowhere/nope"), "line 3: layout set: unknown value 'nowhere'"),
-        (replaced("id", "a\x1b[31mb\n"), "line 3: id: .* has characters that cannot be printed"),
+        (replaced("id", "a\x1b[31mb\n"), "line 3: id: .* has unprintable characters"),
         (replaced("id", "a" * 400), "line 3: id: must be a string of length <= 300, got 'aaa"),
         (of_object("name", "zzz"), r"line 3: objects\[1\].name: unknown value 'zzz' .valid: "),
         (of_object("quat", [0, 0, 0, 0]), r"line 3: objects\[1\].quat: .* is not a rotation"),
         (of_object("receptacle", "soffa"), "line 3: objects.*unknown value 'soffa'; did you mean"),
         (
             lambda lines: lines[2]["objects"].extend(lines[1]["objects"]),
-            "60 are given, .* 30 at most",
+            "must be at most 30, got 60",
         ),
         (
             lambda lines: lines[0].update(num_episodes="3"),
@@ -454,7 +454,7 @@ def test_a_damaged_cache_is_regenerated_with_a_warning(
     (file,) = cache.rglob("*.jsonl.gz")
     file.write_bytes(file.read_bytes()[:-40])
     assert datasets.load("tidy_house", "val", 1, num_objects=12) == first
-    assert "made anew" in capsys.readouterr().err
+    assert "generating the episodes again" in capsys.readouterr().err
     assert load_episodes(file) == first
 
 
@@ -486,7 +486,7 @@ def test_without_a_writable_home_folder_the_cache_is_a_temporary_folder(
             assert datasets.load("tidy_house", "val", 1, num_objects=12) == episodes[:1]
     place = tmp_path / f"tpsrl_cache_{os.getuid()}"
     assert len(list(place.glob("*.jsonl.gz"))) == 1
-    assert f"episodes are kept in {place}, since" in capsys.readouterr().err
+    assert f"episodes are cached in {place}, since" in capsys.readouterr().err
 
 
 def test_the_cache_path_may_start_with_a_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:

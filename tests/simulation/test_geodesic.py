@@ -291,7 +291,7 @@ def test_ahead_gives_the_next_corner_of_the_path_in_the_frame_of_the_base() -> N
 def test_homes_with_maps_of_different_shapes_are_refused() -> None:
     fields = DistanceFields(2)
     fields.set(0, distance_field(FreeFloor.of_cells(np.ones((9, 9), dtype=bool)), (0.1, 0.1)))
-    with pytest.raises(UserError, match="one layout set"):
+    with pytest.raises(UserError, match="same layout set"):
         other = FreeFloor.of_cells(np.ones((9, 10), dtype=bool))
         fields.set(1, distance_field(other, (0.1, 0.1)))
 

@@ -203,7 +203,7 @@ def test_environments_observe_the_map_and_snapshots_restore_it(one: MujocoSimula
 
 
 def test_a_height_map_requires_a_depth_camera() -> None:
-    with pytest.raises(UserError, match="height_map: it needs a depth camera"):
+    with pytest.raises(UserError, match="height_map: needs a depth camera"):
         EnvOptions.of("pick", height_map=True)
 
 

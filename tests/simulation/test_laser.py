@@ -212,7 +212,7 @@ def test_a_laser_policy_observes_the_laser_readings_of_its_environment(
     np.testing.assert_allclose(seen, shown[:-1], atol=1e-6)
     place = env.inputs.layout()[sensors.LASER]
     assert np.ptp(seen[0][place]) > 0.1
-    with pytest.raises(UserError, match="measured: the policy of navigate needs the engine's"):
+    with pytest.raises(UserError, match="measured: missing; the policy of navigate needs it"):
         policy.act(env.world)
     env.close()
 

@@ -158,15 +158,18 @@ def test_a_policy_refuses_invalid_observations(tmp_path: Path, given: list[Start
     policy.reset(seed=1)
     assert not np.array_equal(policy.act(good), first)
     for wrong, message in (
-        ({"state": good["state"]}, "observation: has no depth"),
+        ({"state": good["state"]}, "observation: depth is missing"),
         (good | {"state": np.zeros(3)}, rf"observation: state: shape \(3,\), expected \({size},\)"),
         (good | {"depth": np.full((32, 48), np.nan)}, "observation: depth: must be finite"),
-        ({name: np.stack([v, v]) for name, v in good.items()}, "observation: of 2 homes, expected"),
+        (
+            {name: np.stack([v, v]) for name, v in good.items()},
+            "observation: has 2 environments, expected",
+        ),
         (3, "observation: must be a dictionary"),
     ):
         with pytest.raises(UserError, match=message):
             policy.act(wrong)
-    with pytest.raises(UserError, match="episode_start: must be 1 times true or false"):
+    with pytest.raises(UserError, match=r"episode_start: must be a boolean array of shape"):
         policy.act(good, episode_start=np.zeros(2, bool))
 
 
@@ -299,7 +302,9 @@ def test_a_checkpoint_that_is_missing_or_of_another_skill_is_refused(
     with pytest.raises(UserError, match=r"skills.place: no checkpoint .*`tpsrl train place`"):
         LearnedPolicy("place", tmp_path)
     trained(tmp_path, options(given, camera=False))
-    with pytest.raises(UserError, match=r"acts for pick; train one with `tpsrl train place`"):
+    with pytest.raises(
+        UserError, match=r"is a policy for pick; train one with `tpsrl train place`"
+    ):
         LearnedPolicy("place", tmp_path)
     path = tmp_path / "other.safetensors"
     tensors, note = checkpoint.policy_part(

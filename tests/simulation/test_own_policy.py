@@ -178,7 +178,11 @@ def test_the_examples_adapt_other_libraries(monkeypatch: pytest.MonkeyPatch) -> 
         ("class A:\n def reset(self): 0\n act = 3", "A", "has no method 'act'"),
         ("class A:\n sensors = 'fetsch'\n reset = act = print", "A", "sensors: unknown.*'fetch'"),
         ("class A:\n depth = (0, 3)\n reset = act = print", "A", r"depth: must be two sides of 1"),
-        ("class A:\n def __init__(self): 1 / 0\n reset = act = print", "A", "cannot be made .Zero"),
+        (
+            "class A:\n def __init__(self): 1 / 0\n reset = act = print",
+            "A",
+            "cannot be created .Zero",
+        ),
         ("raise ValueError('x')", "A", "cannot import .* .ValueError: x."),
     ],
 )

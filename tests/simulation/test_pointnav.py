@@ -146,7 +146,7 @@ def test_conditions_are_the_geodesic_distance_and_the_stop() -> None:
     found = results(PathProgress(*(np.array([value]) for value in (5.0, 0.15, 0.0, 6.0))))
     assert list(found) == ["success", "distance", "stop"] and found["success"].holds
     assert found["distance"].margin == pytest.approx(0.05)
-    with pytest.raises(UserError, match="way along the floor; there is none"):
+    with pytest.raises(UserError, match="path along the floor, which is not measured"):
         results(None)
 
 

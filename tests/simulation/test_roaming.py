@@ -131,7 +131,7 @@ def test_conditions_measure_the_remainder_and_need_a_surveyed_floor(skill: Any) 
     found = judged(way(9.0))
     missing = found["farthest"] if skill is FLEE else found["left"]
     assert missing.margin == pytest.approx(-0.8 if skill is FLEE else -37.0)
-    with pytest.raises(UserError, match="way along the floor; there is none"):
+    with pytest.raises(UserError, match="path along the floor, which is not measured"):
         judged(dataclasses.replace(way(9.0), farthest=None, squares=None))
 
 

@@ -121,7 +121,7 @@ def test_the_command_trains_writes_reports_and_refuses_bad_settings(tmp_path, ca
     assert {path.name for path in out.iterdir()} >= {"locomotion.json", "locomotion.png", "ant"}
     assert "3000: not reached" in capsys.readouterr().out
     for more, message in (
-        ([], "holds a training; choose another out"),
+        ([], "contains a training; choose another out"),
         (["tasks=ant,ant"], "tasks: ant,ant contains a duplicate"),
         (["ant.policy.encoder=resnet18"], "ant.policy.encoder: resnet18, but there is no camera"),
     ):

@@ -76,5 +76,5 @@ def test_ranges_in_an_apartment_agree_with_fine_ray_marching() -> None:
 def test_homes_of_different_frames_are_refused() -> None:
     scanner = Scanner(2)
     scanner.set(0, room(2.0, 3.0))
-    with pytest.raises(UserError, match="layout: homes that are asked together"):
+    with pytest.raises(UserError, match="layout: homes of one batch"):
         scanner.set(1, room(3.0, 3.0))

@@ -374,7 +374,7 @@ def test_a_robot_inside_furniture_is_refused_by_name(simulator: MujocoSimulator)
 def test_more_objects_than_slots_are_refused(simulator: MujocoSimulator) -> None:
     x, y = roomiest(LAYOUT_A)
     bowls = [ObjectPlacement("024_bowl", (i, 50.0, 1.0), (1, 0, 0, 0), "") for i in range(13)]
-    with pytest.raises(UserError, match="objects: 13, more than a home of 12 holds"):
+    with pytest.raises(UserError, match="objects: 13 given, this home has room for 12"):
         simulator.reset([0], [episode(LAYOUT_A, (x, y, 0.0), *bowls)])
 
 

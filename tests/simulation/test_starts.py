@@ -111,7 +111,7 @@ def test_starts_can_be_nearer_or_farther_than_by_default() -> None:
     # Without free floor that near, the circle grows; 1.2 m suffice in most cases.
     assert np.quantile(nearer, 0.8) <= 1.2 < max(own) <= 2.0
     assert 3.0 < max(farther) <= 6.0 and np.mean(farther) > 1.5 * np.mean(own)
-    with pytest.raises(UserError, match="near:3: close_fridge has no starts near a point"):
+    with pytest.raises(UserError, match="near:3 is not available for close_fridge"):
         StartSource("close_fridge", "near:3")
 
 
@@ -324,7 +324,7 @@ CHANGES = (
     (lambda h, a: h["note"].update(marker="fridge"), "goal.marker: unknown value 'fridge'"),
 )
 LATER = (
-    (lambda h, a: h["note"].update(object=-1), "goal.object: pick needs one"),
+    (lambda h, a: h["note"].update(object=-1), "goal.object: missing; pick needs it"),
     (lambda h, a: h.update(engine="mujoco-1/1"), "engine is 'mujoco-1/1'"),
     (renamed_array, "data/qpos, data/qqos: missing or unknown"),
     (lambda h, a: a.update({"0|data/qpos": a["0|data/qpos"][:-1]}), "qpos has"),

@@ -261,7 +261,7 @@ def test_an_unknown_split_or_layout_is_refused_with_the_nearest() -> None:
 
 
 def test_an_unknown_number_of_slots_is_refused_with_the_nearest() -> None:
-    with pytest.raises(UserError, match="nearest is 12"):
+    with pytest.raises(UserError, match="nearest: 12"):
         load_home_model("replica_cad", 14)
 
 

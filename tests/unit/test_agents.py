@@ -91,7 +91,7 @@ def test_the_smaller_stop_distance_of_protocol_and_agent_applies(
         (["agent.without=[nab]"], "agent.without: unknown value 'nab'; did you mean 'nav'"),
         (["agent.base_masked=[pikc]"], "unknown value 'pikc'; did you mean 'pick'"),
         (["agent.nav_stop_within_m=-1"], "agent.nav_stop_within_m: -1.0 is out of range"),
-        (["agent=tp_spa", "skills.pick=x"], "skills.pick: agent tp_spa is scripted throughout"),
+        (["agent=tp_spa", "skills.pick=x"], "skills.pick: agent tp_spa uses scripted skills only"),
         (
             ["agent=tp_srl_nonav", "skills.navigate=x"],
             "skills.navigate: agent tp_srl_nonav has no such skill; it has pick, place, open_",
@@ -243,10 +243,13 @@ def test_a_protocol_has_no_settings_of_agents() -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["agent.without=[open_fridge]"], "agent.without: 'open_fridge' cannot be left out where"),
-        (["agent.one_policy=navigate"], "agent.one_policy: navigate does one step of a plan"),
+        (["agent.without=[open_fridge]"], "agent.without: 'open_fridge' cannot be left out with"),
+        (
+            ["agent.one_policy=navigate"],
+            "agent.one_policy: navigate carries out one step of a plan",
+        ),
         (["agent.one_policy=pikc"], "agent.one_policy: unknown value 'pikc'"),
-        (["agent.base_masked=[navigate]"], "agent.base_masked: navigate drives, so its base"),
+        (["agent.base_masked=[navigate]"], "agent.base_masked: navigate drives to a place, so its"),
         (
             ["protocol.predicates.opened_cab_m=0.1", "protocol.predicates.closed_cab_m=0.3"],
             "protocol.predicates.closed_cab_m: 0.3 must not be more than protocol.predicates.open",

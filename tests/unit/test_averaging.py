@@ -117,5 +117,5 @@ def test_an_average_of_another_network_is_refused(tmp_path: Path) -> None:
     average = WeightAverage(filled(1.0), window=10)
     tensors = checkpoint.named(PART, {"encoder.weight": torch.zeros(2)})
     checkpoint.save(tmp_path / "other.safetensors", tensors, {PART: {"steps": 3}})
-    with pytest.raises(UserError, match="of another network"):
+    with pytest.raises(UserError, match="has another network"):
         average.restore(checkpoint.load(tmp_path / "other.safetensors"))

@@ -214,7 +214,7 @@ def test_no_code_of_a_checkpoint_is_executed(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no 'state_dict'"):
         baselines_file.read(path)
     path.write_bytes(pickle.dumps(Trap()))
-    with pytest.raises(UserError, match="is not one of habitat-baselines'"):
+    with pytest.raises(UserError, match="is not a checkpoint of habitat-baselines"):
         baselines_file.read(path)
     assert not (tmp_path / "sprung").exists()
 
@@ -232,8 +232,8 @@ def changed(name: str, tensor: torch.Tensor | None) -> dict[str, torch.Tensor]:
     ("name", "tensor", "message"),
     [
         ("critic.fc.bias", torch.tensor([torch.nan]), "is damaged: value_head.bias is not finite"),
-        ("critic.fc", None, "is of another network: value_head.bias does not fit"),
-        ("net.tgt_embeding.weight", torch.zeros(32, 3), "it has net.tgt_embeding.weight"),
+        ("critic.fc", None, "has another network: value_head.bias does not fit"),
+        ("net.tgt_embeding.weight", torch.zeros(32, 3), "net.tgt_embeding.weight is unknown"),
         ("net.prev_action_embedding.bias", None, "has discrete actions, must have Gaussian ones"),
         (
             "net.state_encoder.rnn.weight_hh_l0",
@@ -243,7 +243,7 @@ def changed(name: str, tensor: torch.Tensor | None) -> dict[str, torch.Tensor]:
         (
             "net.visual_encoder.backbone.conv1.0.weight",
             torch.zeros(WIDTH, 4, 7, 7),
-            "looks at 4 channels, must look at head depth alone",
+            "has images of 4 channels, must have head depth only",
         ),
         (
             "net.prev_action_embedding.weight",
@@ -269,11 +269,13 @@ def test_a_network_without_counterpart_is_refused(
 
 def test_sensors_of_another_skill_are_refused_with_the_expected_ones(tmp_path: Path) -> None:
     file = baselines_file.read(saved(tmp_path, made("navigate").state_dict()))
-    with pytest.raises(UserError, match="observes 9 numbers beside depth; pick has 14: is_holding"):
+    with pytest.raises(
+        UserError, match="observes 9 numbers besides depth; pick has 14: is_holding"
+    ):
         baselines.convert(file, "pick")
 
 
 def test_a_skill_that_habitat_baselines_does_not_have_is_refused(tmp_path: Path) -> None:
     file = baselines_file.read(saved(tmp_path, made("pick").state_dict()))
-    with pytest.raises(UserError, match=r"pointnav.*is not of the benchmark"):
+    with pytest.raises(UserError, match=r"pointnav.*must be a skill of the benchmark"):
         baselines.convert(file, "pointnav")

@@ -104,11 +104,11 @@ def test_foreign_files_are_refused_and_run_nothing(tmp_path: Path) -> None:
             checkpoint.load(tmp_path / name)
     assert not trace.exists()
     save_file({"weights": torch.zeros(3)}, tmp_path / "other")
-    with pytest.raises(UserError, match="not one of tpsrl's"):
+    with pytest.raises(UserError, match="not a checkpoint of tpsrl"):
         checkpoint.load(tmp_path / "other")
     note = json.dumps({"format": 99})
     save_file({"weights": torch.zeros(3)}, tmp_path / "newer", {"tpsrl": note})
-    with pytest.raises(UserError, match=r"of format 99; this version, tpsrl .*, reads 1 and 2"):
+    with pytest.raises(UserError, match=r"has format 99; this version, tpsrl .*, reads 1 and 2"):
         checkpoint.load(tmp_path / "newer")
     with pytest.raises(UserError, match="cannot read"):
         checkpoint.load(tmp_path / "absent")
@@ -134,9 +134,7 @@ def test_a_checkpoint_of_format_1_is_not_resumed(tmp_path: Path) -> None:
     folder = tmp_path / checkpoint.FOLDER
     folder.mkdir()
     of_format_1(folder / checkpoint.LATEST, ActorCritic(SPEC, SMALL))
-    message = (
-        "is of format 1, as tpsrl 0.1 wrote them; a policy can act by it, but only format 2 can be"
-    )
+    message = "has format 1, written by tpsrl 0.1; its policy can be used, but only format 2 can be"
     with pytest.raises(UserError, match=message) as caught:
         load_latest(tmp_path)
     assert "\n" not in str(caught.value)
@@ -151,7 +149,7 @@ def test_a_checkpoint_records_the_version_that_wrote_it(tmp_path: Path) -> None:
 def test_weights_of_another_network_and_non_finite_weights_are_refused(tmp_path: Path) -> None:
     found = checkpoint.load(saved(tmp_path / "a"))
     wider = ActorCritic(SPEC, PolicySettings(encoder="state", lstm_layers=1, lstm_width=16))
-    with pytest.raises(UserError, match="of another network"):
+    with pytest.raises(UserError, match="has another network"):
         checkpoint.load_weights(wider, found)
     name = next(key for key in found.tensors if key.endswith("weight"))
     found.tensors[name][0] = torch.nan
@@ -177,7 +175,7 @@ def test_a_network_too_large_for_memory_is_refused_before_it_is_built(
 ) -> None:
     found = checkpoint.load(saved(tmp_path / "a"))
     found.note[part] = {**found.note[part], **changes}
-    with pytest.raises(UserError, match="of another network"):
+    with pytest.raises(UserError, match="has another network"):
         checkpoint.load_policy(found)
 
 
@@ -207,7 +205,7 @@ def test_weights_of_unsupported_dtypes_are_refused(tmp_path: Path, kind: torch.d
     found = checkpoint.load(saved(tmp_path / "a"), field="agent")
     for name, tensor in found.tensors.items():
         found.tensors[name] = tensor.to(kind)
-    with pytest.raises(UserError, match=f"^agent: .* is of numbers of the wrong kind, {kind}"):
+    with pytest.raises(UserError, match=f"^agent: .* has the wrong type, {kind}"):
         checkpoint.load_policy(found)
 
 
@@ -226,7 +224,7 @@ def test_weights_of_other_precisions_are_loaded_as_float32(
 )
 def test_an_invalid_note_is_refused(tmp_path: Path, note: str) -> None:
     save_file({"weights": torch.zeros(3)}, tmp_path / "other", {"tpsrl": note})
-    with pytest.raises(UserError, match=r"^agent: .* is not one of tpsrl's"):
+    with pytest.raises(UserError, match=r"^agent: .* is not a checkpoint of tpsrl"):
         checkpoint.load(tmp_path / "other", field="agent")
 
 

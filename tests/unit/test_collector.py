@@ -189,16 +189,16 @@ def test_snapshots_of_something_else_are_refused(policy: ActorCritic) -> None:
     sync = make("sync")
     arrays, note = sync.snapshot()
     fewer = {**note["environments"], "environments": note["environments"]["environments"][:4]}
-    with pytest.raises(UserError, match="of 4 environments, here are 5"):
+    with pytest.raises(UserError, match="has 4 environments, must have 5"):
         sync.restore(arrays, {**note, "environments": fewer})
     without = {name: values for name, values in arrays.items() if name != "noise/block"}
-    with pytest.raises(UserError, match="its noise does not fit"):
+    with pytest.raises(UserError, match="the noise does not fit"):
         sync.restore(without, note)
-    with pytest.raises(UserError, match="snapshot: not one of environments"):
+    with pytest.raises(UserError, match="snapshot: not a snapshot of environments"):
         sync.restore({}, {})
     sync.restore(arrays, note)
     correlated = make("sync", noise_correlation=0.5)
-    with pytest.raises(UserError, match="its noise does not fit"):
+    with pytest.raises(UserError, match="the noise does not fit"):
         correlated.restore(arrays, note)
 
 
@@ -211,7 +211,9 @@ def test_invalid_settings_of_collectors_are_refused() -> None:
         make("ver", min_batch=6)
     with pytest.raises(UserError, match="inference_workers: must be at least 1, got 0"):
         make("ver", inference_workers=0)
-    with pytest.raises(UserError, match=r"inference_workers: 2 need .* processes is 0; nearest: 1"):
+    with pytest.raises(
+        UserError, match=r"inference_workers: 2 requires .* processes is 0; nearest: 1"
+    ):
         make("ver", inference_workers=2)
     with pytest.raises(UserError, match=r"processes: is 2, but collector 'batch' .* nearest: 0"):
         make("batch", processes=2)

@@ -71,7 +71,7 @@ def test_a_rebuilt_report_equals_the_original(tmp_path: Path) -> None:
 def test_a_report_with_every_key_can_be_rebuilt(tmp_path: Path) -> None:
     write_files(tmp_path)
     reports.rebuild(str(tmp_path), QUIET)
-    assert "What to repair first" in (tmp_path / "report.html").read_text()
+    assert "Gain of repairs" in (tmp_path / "report.html").read_text()
 
 
 def test_an_index_of_several_evaluations_is_rebuilt_with_all_linked_pages(tmp_path: Path) -> None:
@@ -107,16 +107,16 @@ def index(*folders: Any) -> dict[str, Any]:
     [
         ({"success": {}}, "report.json: success: mean: is missing"),
         (HEADER | {"success": 1}, "report.json: "),
-        (index(".."), "runs: no folder in it: '..'"),
-        (index("/etc"), "runs: no folder in it: '/etc'"),
-        (index(""), "runs: no folder in it: ''"),
-        (index("itself"), "itself is itself of several"),
+        (index(".."), "runs: '..' is not a subfolder"),
+        (index("/etc"), "runs: '/etc' is not a subfolder"),
+        (index(""), "runs: '' is not a subfolder"),
+        (index("itself"), "itself has several evaluations"),
         (index("b") | {"runs": 3}, "report.json: runs: must be a list, got 3"),
         (index("b") | {"runs": [{}]}, "runs[0]: name: is missing"),
         (index("b") | {"runs": index("b")["runs"] * 2}, "runs: b is repeated"),
         (index("b") | {"runs": []}, "runs: must be a list of length >= 1"),
-        ({"success": "\x1b[2J"}, "has control characters in it"),
-        ({"success": "\x9b2J"}, "has control characters in it"),
+        ({"success": "\x1b[2J"}, "contains control characters"),
+        ({"success": "\x9b2J"}, "contains control characters"),
     ],
 )
 def test_an_untrusted_report_is_refused_in_one_line_and_writes_nothing(
@@ -180,15 +180,15 @@ def test_every_agent_is_compared_with_the_first() -> None:
     [
         (
             evaluation(SECOND, scenario="set_table"),
-            "report: out/a is of tidy_house, out/b of set_table; agents are compared on one",
+            "report: out/a evaluates tidy_house, out/b evaluates set_table; all folders must",
         ),
         (
             evaluation(SECOND, dataset="other"),
-            r"out/a \(dataset d6\) and out/b \(dataset other\) are of different episodes",
+            r"out/a \(dataset d6\) and out/b \(dataset other\) have different episodes",
         ),
         (
             (evaluation([3])[0], [episode(0, 3, layout="set/two")]),
-            "out/a and out/b are of different episodes; 'e0' is another one in each",
+            "out/a and out/b have different episodes; 'e0' differs between them",
         ),
         (
             (evaluation([3])[0], [episode(99, 3)]),
@@ -220,7 +220,7 @@ def test_a_comparison_has_working_links_to_the_evaluations(
     assert all((out / link).resolve().is_file() for link in links)
     assert re.findall(r"<h2>([^<]+)</h2>", html) == [
         "Full success", "Differences", "Stages side by side", "First causes side by side",
-        "Episodes that differ", "What was compared",
+        "Episodes that differ", "Compared evaluations",
     ]  # fmt: skip
     assert "b succeeds 33.3 points more often than a (95% interval" in html
     (out / "report.html").unlink()
@@ -252,10 +252,10 @@ def test_different_protocols_versions_and_numbers_of_episodes_give_warnings(
     printed = capsys.readouterr().out
     html = (tmp_path / "out" / "report.html").read_text()
     for text in (
-        "They were judged by different protocols: a by habitat, b by m3 with limits.total=1.",
-        "They were run by different versions of tpsrl: a 0, b 1.",
-        "They were run by different versions of numpy: a 2.1, b 2.0.",
-        "They ran different numbers of episodes (a 6, b 4); the common 4 count.",
+        "The protocols of the agents differ: a habitat, b m3 with limits.total=1.",
+        "The agents were run with different versions of tpsrl: a 0, b 1.",
+        "The agents were run with different versions of numpy: a 2.1, b 2.0.",
+        "The agents ran different numbers of episodes (a 6, b 4); the 4 common ones are compared.",
     ):
         assert text in printed and text in html
 
@@ -270,9 +270,9 @@ def test_short_names_are_the_shortest_distinct_ends_of_the_paths() -> None:
     [
         ([], "report: name the folder of an evaluation, or several"),
         (["nowhere"], "nowhere/report.json: cannot be read (No such file or directory); name the"),
-        (["a", "out=b"], "out: a single report is written where it was; leave it out"),
+        (["a", "out=b"], "out: a single report is rewritten in its own folder"),
         (["a", "a/"], "report: a is repeated"),
-        (["a", "b", "out=b"], "out: b is one of the evaluations; take another folder"),
+        (["a", "b", "out=b"], "out: b is one of the evaluations; choose another"),
         (["a", "skill"], "report: skill/episodes.jsonl: cannot be read"),
         (["torn"], "report: torn/report.json: "),
         (["other"], "report: other/report.json: it is not the report of an evaluation"),
@@ -378,7 +378,7 @@ def test_a_report_over_the_size_limit_is_not_read(
     with (tmp_path / "report.json").open("wb") as file:
         file.truncate(2**33)
     assert cli.main(["report", str(tmp_path)]) == 2
-    assert "report.json: cannot be read (it has more than" in capsys.readouterr().err
+    assert "report.json: cannot be read (more than" in capsys.readouterr().err
 
 
 def test_no_page_is_written_when_one_of_several_reports_is_damaged(tmp_path: Path) -> None:

@@ -194,7 +194,7 @@ def test_a_file_where_only_names_are_allowed_is_refused_with_the_valid_names(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("name: loose", "name: 'loose' is a preset of ours"),
+        ("name: loose", "name: 'loose' is the name of a built-in preset"),
         (
             "limits: {totl: 9}",
             "mine.yaml, line 1, column 10: unknown key 'limits.totl'; did you",
@@ -203,7 +203,7 @@ def test_a_file_where_only_names_are_allowed_is_refused_with_the_valid_names(
         ("- 1", r"mine.yaml: cannot be read \(a list, where entries KEY: VALUE are expected"),
         ("1.5", r"mine.yaml: cannot be read \(a single value, where entries are expected"),
         ("name: [1", "mine.yaml, line 2, column 1: cannot be read"),
-        ("limits:\n\ttotal: 9", "mine.yaml, line 2, column 1: cannot be read .a tab; indent by"),
+        ("limits:\n\ttotal: 9", "mine.yaml, line 2, column 1: cannot be read .a tab; indent with"),
     ],
 )
 def test_an_invalid_preset_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
@@ -275,11 +275,11 @@ def test_a_file_with_references_is_refused(text: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("# " + "x" * 2**20, "it has more than 1,048,576 bytes"),
+        ("# " + "x" * 2**20, "more than 1,048,576 bytes"),
         (
             "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n"
             + "".join(f"a{i}: &a{i} [{','.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 10)),
-            "it has more than 100,000 values",
+            "more than 100,000 values",
         ),
         (f"limits: {{distance_m: 1{'0' * 400}}}", "too large to convert to float"),
     ],

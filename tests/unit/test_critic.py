@@ -65,7 +65,9 @@ def test_the_gradient_of_the_value_reaches_only_the_critics_parameters() -> None
 
 def test_a_critic_needs_the_true_state_and_contradicts_separate_value() -> None:
     without = EnvSpec({"state": (5,)}, SPEC.mask)
-    with pytest.raises(UserError, match=r"^critic: the environments do not show the true state$"):
+    with pytest.raises(
+        UserError, match=r"^critic: the environments do not provide the true state$"
+    ):
         ActorCritic(without, SMALL)
     with pytest.raises(UserError, match=r"^separate_value: contradicts critic"):
         ActorCritic(SPEC, dataclasses.replace(SMALL, separate_value=True))

@@ -88,7 +88,7 @@ def test_an_error_in_drawing_is_printed_once_and_does_not_stop_the_training(
     for update in range(1, 4):
         curve.add(record(update), now=True)
     printed = capsys.readouterr().err
-    assert printed == f"{tmp_path / CURVE} is not drawn: RuntimeError: no font\n"
+    assert printed == f"cannot draw {tmp_path / CURVE}: RuntimeError: no font\n"
 
 
 @pytest.mark.slow

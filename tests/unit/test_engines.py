@@ -74,7 +74,7 @@ def test_a_page_states_the_reason_for_a_missing_analysis() -> None:
         report[key] = None
     report["analysis_left_out"] = analysis.NO_SNAPSHOTS.format(engine="other")
     html = rendered(report)
-    assert "Left out, because engine &#39;other&#39; cannot put a home back" in html
+    assert "Left out, because engine &#39;other&#39; cannot restore a home" in html
 
 
 def test_a_sensor_that_the_engine_does_not_measure_is_refused(limit: Limit) -> None:

@@ -92,10 +92,10 @@ def test_articulated_links_are_identified_by_habitats_numbers(file: Callable[...
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"scene_id": "scenes/v3_sc4_staging_00.json"}, "no layout 'v3_sc4_staging_00'"),
+        ({"scene_id": "scenes/v3_sc4_staging_00.json"}, "unknown layout 'v3_sc4_staging_00'"),
         ({"rigid_objs": [["077_rubiks_cube.json", np.eye(4).tolist()]]}, "'077_rubiks_cube'"),
-        ({"targets": {"004_sugar_box_:0002": np.eye(4).tolist()}}, "none of the objects"),
-        ({"ao_states": {"fridge_:0000": {"2": 2.9}}}, "fridge/top_door at 2.9"),
+        ({"targets": {"004_sugar_box_:0002": np.eye(4).tolist()}}, "not one of the objects"),
+        ({"ao_states": {"fridge_:0000": {"2": 2.9}}}, "fridge/top_door: 2.9"),
     ],
 )
 def test_an_unsupported_episode_is_left_out_with_the_reason(
@@ -122,7 +122,7 @@ def test_a_dataset_of_another_kind_keeps_its_name(tmp_path: Path, stem: str, sce
 def test_repeated_ids_are_made_unique_by_numbers(file: Callable[..., Path]) -> None:
     found = read(file(record(), record(), record(episode_id="8")))
     assert [draft.id for draft in found.drafts] == ["house_7", "house_7_at_1", "house_8"]
-    assert found.changed["id that an earlier episode has, numbered apart"] == 1
+    assert found.changed["duplicate id, extended by a number"] == 1
 
 
 def test_an_object_below_its_surface_is_raised_and_counted(file: Callable[..., Path]) -> None:
@@ -132,7 +132,7 @@ def test_an_object_below_its_surface_is_raised_and_counted(file: Callable[..., P
     found = read(file(record(rigid_objs=sunk, targets=goal)))
     bottom = found.drafts[0].objects[0].pos[2] - object_kind(soup).half[2]
     assert bottom == pytest.approx(receptacle("sofa").surface, abs=0.002)
-    assert found.changed["object put up by 1 to 10 cm onto its surface"] == 1
+    assert found.changed["object raised by 1 to 10 cm onto its surface"] == 1
 
 
 def test_a_receptacle_named_in_the_file_takes_precedence(
@@ -147,7 +147,7 @@ def test_a_receptacle_named_in_the_file_takes_precedence(
     ("data", "message"),
     [
         (b"plain", "is damaged, or not JSON"),
-        (gzip.compress(b"{}", mtime=0), "holds no episodes"),
+        (gzip.compress(b"{}", mtime=0), "contains no episodes"),
         (gzip.compress(b'{"episodes": [{}]}', mtime=0), "episode 0: field 'scene_id' is missing"),
         (gzip.compress(b'{"episodes": [1]}', mtime=0)[:-4], "is corrupt or truncated"),
     ],
@@ -162,7 +162,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path, data: bytes, message: str) ->
 
 
 def test_an_invalid_transform_is_refused_with_its_episode(file: Callable[..., Path]) -> None:
-    with pytest.raises(UserError, match=r"episode 0: .*004_sugar_box is not 4 x 4"):
+    with pytest.raises(UserError, match=r"episode 0: .*004_sugar_box must be 4 x 4"):
         read(file(record(rigid_objs=[["004_sugar_box.object_config.json", [[1.0]]]])))
 
 
@@ -179,11 +179,11 @@ def test_the_command_settles_and_writes_the_episodes(
     assert episode.robot_start != (0.0, 0.0, 0.0)
     printed = capsys.readouterr().out
     assert "1  robot's start drawn" in printed
-    assert "house_8: no layout 'Baked_sc1_staging_03'" in printed
+    assert "house_8: unknown layout 'Baked_sc1_staging_03'" in printed
     assert "1 of 2 episodes (tidy_house, split train, 1 target)" in printed
     before = source.read_bytes()
     assert cli.main(["episodes", f"import={source}", f"out={source}"]) == 2
-    assert "is the file that is imported" in capsys.readouterr().err
+    assert "is the imported file" in capsys.readouterr().err
     assert source.read_bytes() == before
 
 
@@ -215,9 +215,9 @@ def scaled(factor: float) -> list[list[float]]:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"targets": {}}, "it has no targets"),
-        ({"rigid_objs": [], "targets": {}}, "it has 0 objects, a home has 1 to 30"),
-        ({"rigid_objs": record()["rigid_objs"] * 11}, "it has 33 objects, a home has 1 to 30"),
+        ({"targets": {}}, "no targets"),
+        ({"rigid_objs": [], "targets": {}}, "0 objects, must be between 1 and 30"),
+        ({"rigid_objs": record()["rigid_objs"] * 11}, "33 objects, must be between 1 and 30"),
         ({"start_position": [1500.0, 0.0, 1500.0]}, r"\(1500, -1500, 0\) is beyond 1000 m"),
         ({"start_position": [1e200, 0.0, 0.0]}, "is beyond 1000 m"),
         *(
@@ -253,4 +253,4 @@ def test_the_command_refuses_an_invalid_scenario_name(
     file: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["episodes", f"import={file(record())}", "scenario=../x"]) == 2
-    assert "scenario: only letters, digits" in capsys.readouterr().err
+    assert "scenario: must have letters, digits" in capsys.readouterr().err

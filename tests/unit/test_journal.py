@@ -112,7 +112,7 @@ def test_a_journal_of_other_settings_is_discarded_with_a_message_of_one_line(
         other.resume("e")
         assert other.done("jobs") == {} and not films.exists()
         other.add("jobs", "5", Done(5))
-    message = f"starting anew: 2 jobs that were finished in {tmp_path} are of other settings or"
+    message = f"starting from the beginning: 2 finished jobs in {tmp_path} have other settings or"
     (line,) = console.export_text().splitlines()
     assert line.startswith(message)
     assert finished(tmp_path, "e") == ["5"]
@@ -206,7 +206,7 @@ def test_finished_jobs_are_not_repeated(tmp_path: Path) -> None:
     assert run(tmp_path, second, console) == [Done(0.5), Done(1.0), Done(1.5)]
     assert (first.called, second.called) == ([1, 2, 3], [3])
     # On a busy machine, lines about the progress may follow.
-    assert console.export_text().splitlines()[0] == "going on: 2 of 3 jobs are done"
+    assert console.export_text().splitlines()[0] == "resuming: 2 of 3 jobs are done"
     assert list(tmp_path.iterdir()) == []
 
 

@@ -88,5 +88,5 @@ def test_a_rank_that_is_killed_too_often_is_reported(tmp_path: Path) -> None:
     process = launched(tmp_path / "rank.py", text, "--max-restarts=1")
     out, err = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert out == "rank 0 was ended by SIGKILL; all ranks are started anew\n"
-    assert err.endswith("rank 0 was ended by SIGKILL, more often than it may be\n")
+    assert out == "rank 0 was ended by SIGKILL; all ranks are restarted\n"
+    assert err.endswith("rank 0 was ended by SIGKILL, more often than allowed\n")

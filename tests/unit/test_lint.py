@@ -204,7 +204,7 @@ def test_a_handle_of_another_drawer_is_an_error_that_names_the_right_one(wrong):
     )
     findings = [f for f in lint(claims) if f.code == "handle-and-receptacle-differ"]
     assert [f.where for f in findings] == [f"init, in(bowl_target_0, {wrong})"]
-    assert findings[0].level == "error" and "name cab_push_point_5 " in findings[0].change
+    assert findings[0].level == "error" and "use cab_push_point_5 " in findings[0].change
 
 
 def test_a_plan_with_a_wrong_drawer_has_findings_at_its_steps_and_at_the_pick():
@@ -259,7 +259,7 @@ def test_a_missing_step_is_found_at_the_step_that_needs_it(left_out, expected):
 
 def test_the_suggested_change_names_the_missing_step():
     finding = lint(without_steps(mended(), 5))[0]
-    assert finding.problem == "robot_at(goal_0, robot_0) is needed and does not hold"
+    assert finding.problem == "robot_at(goal_0, robot_0) is required and does not hold"
     assert "nav(goal_0, robot_0)" in finding.change
 
 
@@ -311,7 +311,7 @@ def test_stages_in_the_wrong_order_are_an_error():
     swapped = {"stage_1": stages.pop("stage_1"), **stages}
     findings = lint(dataclasses.replace(mended(), stages=swapped))
     assert [(f.code, f.where) for f in findings] == [("stage-order", "stage stage_0_5")]
-    assert findings[0].change == "put it before stage_1"
+    assert findings[0].change == "list it before stage_1"
 
 
 def test_a_stage_equal_to_another_is_a_duplicate():
@@ -340,7 +340,7 @@ def test_only_stage_names_of_the_benchmarks_form_are_checked():
     wrong = {("stage_7" if n == "stage_1_5" else n): atoms for n, atoms in stages.items()}
     free = {("fetched" if n == "stage_1_5" else n): atoms for n, atoms in stages.items()}
     findings = lint(dataclasses.replace(mended(), stages=wrong))
-    assert [(f.code, f.change) for f in findings] == [("stage-name", "call it stage_1_5")]
+    assert [(f.code, f.change) for f in findings] == [("stage-name", "rename it to stage_1_5")]
     assert found(dataclasses.replace(mended(), stages=free)) == []
 
 
@@ -466,11 +466,11 @@ def test_unknown_names_are_user_errors_with_their_location(changes, message):
         ("mine: {}", "f.yaml: mine: entry 'layouts' is missing"),
         (
             "mine: {layouts: replica_cad, contents: {}, objects: {}, stage_goals: {}, init: [at]}",
-            "f.yaml: mine: 'at' does not read predicate(entity, ...)",
+            "f.yaml: mine: 'at' must have the form predicate(entity, ...)",
         ),
         ("mine: {layouts: replica_cat}", "layout set: unknown value 'replica_cat'"),
         ("mine: [", "f.yaml: "),
-        ("- mine", "f.yaml: it maps no scenarios"),
+        ("- mine", "f.yaml: must be a mapping"),
     ],
 )
 def test_malformed_definition_files_are_user_errors(text, message, tmp_path):
@@ -579,11 +579,11 @@ def with_nav(condition: str = "(and)", effect: str = "(robot_at ?obj ?robot)") -
             re.sub(r"\(goal_of \?goal -.*\)", "", SHORT_DOMAIN).replace(
                 "(goal_of ?obj ?place_obj)", ""
             ),
-            "mine.pddl: predicate 'goal_of' is not declared in :predicates",
+            "mine.pddl: predicate 'goal_of' of the problem is not declared",
         ),
         (
             SHORT_DOMAIN.replace("(robot_at ?marker ?robot)", "(robot_at ?here ?robot)"),
-            "uses ?here",
+            "?here is not one",
         ),
         (
             SHORT_DOMAIN.replace("(:action place", "(:action pick"),
@@ -593,14 +593,17 @@ def with_nav(condition: str = "(and)", effect: str = "(robot_at ?obj ?robot)") -
             SHORT_DOMAIN.replace("?obj - movable_entity_type", "?obj - moveable", 1),
             "mine.pddl, line 28, column 21: type: unknown value 'moveable'",
         ),
-        (with_nav("(>= (f) 0)"), "mine.pddl, line 42, column 19: action 'nav': compares numbers"),
+        (
+            with_nav("(>= (f) 0)"),
+            "mine.pddl, line 42, column 19: action 'nav': numeric comparisons",
+        ),
         (
             with_nav(effect="(and (robot_at ?obj ?robot) (when (>= (f) 0) (not_holding ?robot)))"),
-            "mine.pddl, line 43, column 47: action 'nav': compares numbers",
+            "mine.pddl, line 43, column 47: action 'nav': numeric comparisons",
         ),
         (
             with_nav("(and " * 3000 + ")" * 3000),
-            "mine.pddl, line 42, column 209: more than 40 brackets",
+            "mine.pddl, line 42, column 209: brackets are nested",
         ),
         (
             with_nav(f"(or {'(and (not_holding ?robot) (robot_at ?obj ?robot)) ' * 24})"),
@@ -616,9 +619,9 @@ def with_nav(condition: str = "(and)", effect: str = "(robot_at ?obj ?robot)") -
         ),
         (
             SHORT_DOMAIN.replace("(:action nav\n", f"{REST}(:action nav\n"),
-            "mine.pddl, line 40, column 3: action 'rest': it has no parameters",
+            "mine.pddl, line 40, column 3: action 'rest': must have at least one parameter",
         ),
-        (with_nav(effect="(not (robot_at ?obj ?robot))"), "action 'nav': it makes nothing true"),
+        (with_nav(effect="(not (robot_at ?obj ?robot))"), "action 'nav': must have an effect"),
         (
             with_nav(effect="(robot_at ?obj)"),
             "line 43, column 13: action 'nav': robot_at takes 2 entities, 1",
@@ -627,7 +630,7 @@ def with_nav(condition: str = "(and)", effect: str = "(robot_at ?obj ?robot)") -
             SHORT_DOMAIN.replace("?obj - movable_entity_type ?at_entity", "?at_entity"),
             "line 68, column 48: action 'pick': object_at takes 1 entity, 2 given (declared",
         ),
-        (";" * 2**17 + SHORT_DOMAIN, "mine.pddl: it has more than 131,072 bytes"),
+        (";" * 2**17 + SHORT_DOMAIN, "mine.pddl: more than 131,072 bytes"),
         (
             without_action(SHORT_DOMAIN, "place"),
             f"plan: no action can reach object_at({BOWL}, goal_0) from the start",
@@ -672,7 +675,7 @@ def test_the_command_refuses_an_invalid_domain_or_goal_in_one_line(
     [
         ("holdin(obj_0, robot_0)", "goal: predicate: unknown value 'holdin'; did you mean"),
         ("holding(obj_0)", "goal: predicate holding: takes 2 entities, 1 given"),
-        ("holding", "goal: 'holding' does not read predicate(entity, ...)"),
+        ("holding", "goal: 'holding' must have the form predicate(entity, ...)"),
         (" and ".join(["not_holding(robot_0)"] * 101), "goal: has 101 atoms, must have 100 at"),
     ],
 )
@@ -710,4 +713,4 @@ def test_a_receptacle_name_that_geometry_contradicts_is_found():
     )
     findings = [f for f in lint(own(episode)) if f.code == "handle-and-receptacle-differ"]
     assert findings[0].where == f"init, in({BOWL}, fridge_push_point)"
-    assert "opens fridge; obj_0_024_bowl lies in drawer_left_top" in findings[0].problem
+    assert "opens fridge; obj_0_024_bowl is in drawer_left_top" in findings[0].problem

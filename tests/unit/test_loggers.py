@@ -124,7 +124,7 @@ def test_a_service_that_cannot_start_is_a_user_error_and_closes_other_loggers(
 
     service.init = refuse  # type: ignore[method-assign, assignment]
     both = f"tensorboard,{service.__name__}"
-    message = rf"^logger: {service.__name__} cannot begin \(No API key configured\.\)$"
+    message = rf"^logger: {service.__name__} cannot start \(No API key configured\.\)$"
     with pytest.raises(UserError, match=message):
         written(tmp_path, both)
     assert len(closed) == 1
@@ -134,9 +134,9 @@ def test_a_service_that_cannot_start_is_a_user_error_and_closes_other_loggers(
     ("text", "message"),
     [
         ("tensorbord", "did you mean 'tensorboard'?"),
-        ("none,tensorboard", "logger: 'none,tensorboard' has none and others; choose"),
+        ("none,tensorboard", "logger: 'none,tensorboard' combines none with others; choose"),
         ("tensorboard,tensorboard", "contains a duplicate"),
-        ("trackio", "logger: trackio is not installed; the extra 'trackio' has it"),
+        ("trackio", "logger: trackio is not installed; install the extra 'trackio'"),
     ],
 )
 def test_an_unavailable_logger_is_refused_before_any_work(

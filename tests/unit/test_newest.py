@@ -103,7 +103,7 @@ def test_a_training_of_another_skill_is_refused_and_nothing_is_written(
 ) -> None:
     folder = running(tmp_path / "training")
     assert cli.main(["video", "place", f"agent={folder}", f"out={tmp_path}/out"]) == 2
-    assert "acts for pick; train one with `tpsrl train place`" in capsys.readouterr().err
+    assert "is a policy for pick; train one with `tpsrl train place`" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 

@@ -488,7 +488,7 @@ def test_a_goal_that_already_holds_gives_an_empty_plan():
     episode = make_episode(1, 1)
     there = dataclasses.replace(episode.objects[0], pos=episode.targets[0].goal)
     found = plan(problem_from_episode(dataclasses.replace(episode, objects=(there,))))
-    assert len(found) == 0 and "nothing to do" in found.describe()
+    assert len(found) == 0 and "empty plan" in found.describe()
 
 
 def test_unreachable_goal_is_a_user_error_of_one_line():

@@ -160,8 +160,8 @@ def test_success_is_predicted_from_the_stages_of_kept_skills() -> None:
         ([], "polish: name a scenario, such as tidy_house"),
         (["tidyhouse"], "did you mean 'tidy_house'?"),
         (["tidy_house", "train=pik"], "train: unknown value 'pik'; did you mean 'pick'?"),
-        (["tidy_house", "train=explore"], "teacher: none comes with explore"),
-        (["tidy_house", "out=a,b"], "out: ',' has a meaning in start states"),
+        (["tidy_house", "train=explore"], "teacher: no teacher of explore is shipped"),
+        (["tidy_house", "out=a,b"], "out: ',' is reserved in start states"),
     ],
 )
 def test_invalid_settings_are_refused_before_any_command_runs(

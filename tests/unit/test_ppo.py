@@ -291,7 +291,7 @@ def test_a_loss_that_is_not_finite_is_reported_and_changes_no_state():
     before, state = copy.deepcopy(policy.state_dict()), ppo.state_dict()[0]
     rollout, _, _ = collected(seed=1)
     rollout.reward[rollout.rows] = np.nan
-    with pytest.raises(RunError, match="not finite, reward is not either"):
+    with pytest.raises(RunError, match="not finite, nor is reward"):
         ppo.update(rollout)
     assert all(torch.equal(before[name], tensor) for name, tensor in policy.state_dict().items())
     del state["shuffle"]

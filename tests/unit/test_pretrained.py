@@ -89,7 +89,7 @@ def test_shipped_policies_are_found_and_missing_ones_are_a_user_error(with_tpsrl
     assert pretrained.names() == ("navigate", "pick")
     assert learned.find("pick", "pretrained") == with_tpsrl / "pick.safetensors"
     assert learned.find("pick", with_tpsrl) == with_tpsrl / "pick.safetensors"
-    text = "skills.place: no policy for place comes with tpsrl (there are: navigate, pick)"
+    text = "skills.place: no policy for place is shipped (shipped: navigate, pick)"
     with pytest.raises(UserError) as raised:
         agents.make_for_skill("pretrained", "place")
     assert text in str(raised.value) and "train one with `tpsrl train place`" in str(raised.value)
@@ -108,9 +108,9 @@ def test_agent_pretrained_does_not_mean_a_folder_of_that_name(
 @pytest.mark.slow
 def test_agent_pretrained_uses_every_shipped_policy_and_no_other(with_tpsrl: Path) -> None:
     lacking = (
-        "skills.place: no policy for place comes with tpsrl (there are: navigate, pick); agent "
-        "pretrained needs a checkpoint, which `tpsrl train place` makes; agent.stand_ins=true has "
-        "scripted skills act in its stead"
+        "skills.place: no policy for place is shipped (shipped: navigate, pick); agent "
+        "pretrained needs a checkpoint; train one with `tpsrl train place`, or set "
+        "agent.stand_ins=true to use the scripted skill"
     )
     with pytest.raises(UserError) as raised:
         agents.Policies.of(load("agent=pretrained"))
@@ -156,7 +156,7 @@ def test_a_missing_policy_ends_a_run_before_it_begins(
         assert cli.main([*words, f"out={out}"]) == 2
         printed = capsys.readouterr()
         assert printed.err.count("\n") == 1
-        assert ": no policy for place comes with tpsrl" in printed.err
+        assert ": no policy for place is shipped" in printed.err
     assert not out.exists()
 
 

@@ -75,8 +75,11 @@ def test_a_protocol_based_on_m3_has_the_skill_values_of_m3(
     ("files", "message"),
     [
         ({"a": "based_on: hab\nname: a\n"}, "a.yaml: based_on: .*'hab'"),
-        ({"a": "based_on: b\nname: a\n", "b": "based_on: a\nname: b\n"}, "based on this one"),
-        ({"a": "based_on: m3\nbased_on: m3\nname: a\n"}, "it is repeated"),
+        (
+            {"a": "based_on: b\nname: a\n", "b": "based_on: a\nname: b\n"},
+            "itself based on this preset",
+        ),
+        ({"a": "based_on: m3\nbased_on: m3\nname: a\n"}, "given more than once"),
         (
             {"a": "based_on: m3\nname: a\nlimits:\n  wrong: 3\n"},
             "a.yaml, line 4, column 3: unknown key 'limits.wrong'",

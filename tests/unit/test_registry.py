@@ -216,7 +216,7 @@ def test_several_modules_are_separated_by_commas_and_recorded_once(
         ("broken.py", "1 / 0", r"skill_modules: cannot import .*broken.py \(ZeroDivisionError: "),
         ("typo.py", "def", r"skill_modules: cannot import .*typo.py \(SyntaxError: "),
         ("lines.py", "raise ValueError('two\\nlines')", r"\(ValueError: two lines\)"),
-        ("absent.py", None, "skill_modules: there is not a file .*absent.py"),
+        ("absent.py", None, "skill_modules: there is no file .*absent.py"),
         ("absent_module", None, r"skill_modules: cannot import absent_module \(ModuleNotFound"),
         ("absent.module", None, r"skill_modules: cannot import absent.module \(ModuleNotFound"),
     ],
@@ -430,7 +430,7 @@ def test_mutable_thresholds_are_refused() -> None:
 
     loose = ProtocolValues(Loose())
     known = registry.registered(spec(protocols={"habitat": loose}))
-    with known, pytest.raises(UserError, match="skill loiter: Loose must be frozen"):
+    with known, pytest.raises(UserError, match="skill loiter: Loose must be a frozen"):
         tables.thresholds()
 
 
@@ -464,7 +464,7 @@ def test_tables_with_a_user_skill_come_back_equal_from_another_process(tmp_path:
 
 
 def test_a_skill_without_settings_is_a_user_error() -> None:
-    with pytest.raises(UserError, match="skill loiter: it has no settings; give SkillSpec"):
+    with pytest.raises(UserError, match="skill loiter: has no settings; give SkillSpec"):
         spec(settings=None).load_settings()
 
 
@@ -490,7 +490,7 @@ def test_skills_for_actions_are_parsed_from_text() -> None:
         spec(actions=("nav",), goal_of=registry.get("navigate").goal_of)
     ) as own:
         assert registry.choices(f"nav:{own.name}, pick:pick") == {"nav": own.name, "pick": "pick"}
-    with pytest.raises(UserError, match="actions: 'nav=loiter' does not read ACTION:SKILL"):
+    with pytest.raises(UserError, match="actions: 'nav=loiter' must have the form ACTION:SKILL"):
         registry.choices("nav=loiter")
 
 
@@ -500,5 +500,5 @@ def test_every_skill_of_a_plan_has_a_demonstrator(skill: str) -> None:
 
 
 def test_a_skill_without_a_demonstrator_is_refused_with_the_recordable_agent() -> None:
-    with pytest.raises(UserError, match=r"skills\.pointnav: it has no demonstrator; agent=scr"):
+    with pytest.raises(UserError, match=r"skills\.pointnav: there is no demonstrator; record"):
         registry.get("pointnav").make_demonstrator()

@@ -234,9 +234,9 @@ def test_success_is_reported_with_timeouts_ending_the_episode_and_ignored() -> N
         2 / 3,
     )
     assert found.ignored.ci_low == wilson(2, 3).ci_low
-    assert "This protocol ends the episode; what comes then is run" in found.how
+    assert "This protocol ends the episode at a timeout; the continuation" in found.how
     html = pages.scenario(report, results)
-    assert 'it is ignored</td><td class="n">66.7%' in html and found.how[:40] in html
+    assert 'timeouts are ignored</td><td class="n">66.7%' in html and found.how[:40] in html
 
 
 def test_the_rate_with_timeouts_ignored_needs_episodes_that_were_continued(
@@ -267,7 +267,7 @@ def test_blocked_views_are_averaged_over_the_episodes_that_recorded_them() -> No
     results = [episode(0, 3, view_blocked=0.5), episode(1, 3, view_blocked=0.0), episode(2, 0)]
     report = summarise(HEADER, results)
     assert report.view_blocked == ViewBlocked(0.25, 2)
-    assert "of looks while holding blocked" in pages.scenario(report, results)
+    assert "of views blocked while holding" in pages.scenario(report, results)
 
 
 def test_reports_of_older_versions_can_still_be_shown(

@@ -40,9 +40,9 @@ def words_of(element: xml.etree.ElementTree.Element) -> str:
 def test_a_full_report_has_every_section_and_is_well_formed() -> None:
     html = rendered()
     assert sections(html) == [
-        "Stages of the plan", "Handoffs", "What the chain loses", "How failures run",
-        "What to repair first", "First causes of failure", "Failure reel", "Stage goals",
-        "Timeouts", "Videos", "Episodes", "Protocol habitat and what was run",
+        "Stages of the plan", "Handoffs", "Loss along the chain", "Flow of failures",
+        "Gain of repairs", "First causes of failure", "Failure reel", "Stage goals",
+        "Timeouts", "Videos", "Episodes", "Protocol habitat and command",
     ]  # fmt: skip
     assert not re.search("https?:", html) and "<script" not in html and "<link" not in html
     tree = parse(html)
@@ -101,7 +101,7 @@ def test_success_is_plotted_for_every_dimension_with_a_text_label() -> None:
 
 def test_the_waterfall_runs_from_the_isolated_product_to_measured_success() -> None:
     tree = parse(rendered())
-    (box,) = (s for s in tree.iter("section") if s[0].text == "What the chain loses")
+    (box,) = (s for s in tree.iter("section") if s[0].text == "Loss along the chain")
     rows = [
         (words_of(row[0]), words_of(row[2])) for row in box.iter("li") if row.get("class") is None
     ]
@@ -126,7 +126,7 @@ def test_the_flow_is_shown_as_a_diagram_with_shares_of_edges_and_as_a_table() ->
     assert "<b>obj_0</b> in the hand, force limit of the skill -> 6 pick obj_1: 10.0%" in bands
     heights = {rect.get("class"): float(rect.get("height", "")) for rect in svg.iter("rect")}
     assert heights["end"] == pytest.approx(420 * 0.41, abs=0.1)
-    (box,) = (s for s in tree.iter("section") if s[0].text == "How failures run")
+    (box,) = (s for s in tree.iter("section") if s[0].text == "Flow of failures")
     (flow_table,) = box.iter("table")
     rows = [[words_of(cell) for cell in row] for row in flow_table.findall("tbody/tr")]
     assert ["goal 0: lost", "6 pick obj_1", "4.0%"] in rows
@@ -190,9 +190,9 @@ def test_an_episode_shows_its_first_cause_and_the_skill_that_set_it_up() -> None
 
 
 KEYS = {
-    "What the chain loses": "propagation",
-    "How failures run": "flow",
-    "What to repair first": "repairs",
+    "Loss along the chain": "propagation",
+    "Flow of failures": "flow",
+    "Gain of repairs": "repairs",
     "Failure reel": "reel",
 }
 
@@ -220,8 +220,8 @@ def test_without_isolated_runs_the_page_states_that_taxes_were_not_measured() ->
     ]
     report["propagation"] |= {"product_isolated": None, "loss": None, "parts": None}
     html = rendered(report)
-    assert "How skills fare from their own start states was not measured" in html
-    assert "nav obj_0 -&gt; pick obj_0" in html and "What the chain loses" not in html
+    assert "Success of the skills from their own start states was not measured" in html
+    assert "nav obj_0 -&gt; pick obj_0" in html and "Loss along the chain" not in html
     parse(html)
 
 
@@ -233,7 +233,7 @@ def test_without_isolated_runs_the_page_states_that_taxes_were_not_measured() ->
         ("robot_at(goal_0, robot_0)", "robot at goal_0"),
         ("in(obj_0, cab_push_point_7)", "obj_0 in left top drawer"),
         ("closed_fridge(fridge_push_point)", "fridge closed"),
-        ("undisturbed(clutter)", "clutter where it was"),
+        ("undisturbed(clutter)", "clutter undisturbed"),
         ("place.wrong_drop", "place: wrong drop"),
         ("poured(cup)", "poured(cup)"),
         ("in(cup)", "in(cup)"),  # too few terms for the planner's predicate
@@ -295,7 +295,7 @@ def test_repairs_outside_the_budget_are_shown_as_not_measured() -> None:
     report["repairs"] = [row for row in report["repairs"] if row["kind"] == "effect"]
     html = rendered(report)
     assert html.index("State repaired") > html.index("Effect repaired")
-    assert html.count("Not measured: the control steps") == 1
+    assert html.count("Not measured: the budget of control steps") == 1
 
 
 def test_the_page_notes_plans_that_differ_between_episodes() -> None:

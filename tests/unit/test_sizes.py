@@ -90,7 +90,7 @@ def test_the_count_of_weights_is_exact_and_not_below_the_lower_bound(encoder: st
 
 
 def test_if_two_values_are_too_large_the_error_assumes_all_others_small() -> None:
-    with pytest.raises(UserError, match="with all else small"):
+    with pytest.raises(UserError, match="with minimal values of all others"):
         sizes.check(preset(num_envs=10**9, lstm_width=10**7), 64)
 
 

@@ -175,7 +175,7 @@ def test_a_start_drawn_by_the_skill_is_chosen_by_its_number_or_id() -> None:
     (first,) = obtain(settings("pick", "episode=1", "num_objects=4"))
     (again,) = obtain(settings("pick", f"episode={first.episode.id}", "num_objects=4"))
     assert first.episode == again.episode and first.episode.id.startswith("pick_000001_of_")
-    with pytest.raises(UserError, match="episode: 'none' is none of pick; give its number"):
+    with pytest.raises(UserError, match="episode: 'none' is not an episode of pick; give"):
         obtain(settings("pick", "episode=none"))
 
 
@@ -258,7 +258,7 @@ def test_the_report_is_the_same_for_any_number_of_processes(tmp_path: Path):
 def test_more_start_states_than_the_file_holds_are_refused(tmp_path: Path):
     file = tmp_path / "starts.npz"
     save_starts(file, [recorded()])
-    with pytest.raises(UserError, match="holds 1 start states, 2 were requested"):
+    with pytest.raises(UserError, match="contains 1 start states, 2 were requested"):
         evaluate_skill(
             settings("pick", f"starts={file}", "num_episodes=2", f"out={tmp_path}/out"),
             Console(quiet=True),

@@ -57,7 +57,7 @@ def test_steps_survive_a_snapshot() -> None:
     assert done.reward.tolist() == [0.5, 0.0]
     assert done.final is not None and done.final["state"][0, 0] == 10.0
     del arrays["final.depth"]
-    with pytest.raises(UserError, match="snapshot: not of such environments"):
+    with pytest.raises(UserError, match="snapshot: not a snapshot of these environments"):
         other.load(arrays)
 
 

@@ -180,7 +180,7 @@ def test_the_note_of_a_policy_without_classes_is_as_before() -> None:
 
 
 def test_classes_have_to_be_counted() -> None:
-    with pytest.raises(UserError, match=r"^head_semantic: .* how many classes"):
+    with pytest.raises(UserError, match=r"^head_semantic: .* the number of classes"):
         policy(dataclasses.replace(SPEC, classes=0))
 
 

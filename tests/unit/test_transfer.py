@@ -175,7 +175,7 @@ def test_a_frozen_encoder_runs_without_gradients() -> None:
         ({"encoder": "se_resnet9"}, "encoder: encoder is se_resnet9 in .*other, nature_cnn here"),
         ({"encoder_width": 5}, "encoder: encoder_width is 5 in .*other, 4 here"),
         ({"visual_width": 7}, "encoder: visual_width is 7 in .*other, 6 here"),
-        ({"encoder": "state"}, "encoder: .*other has none to take, it acts without camera"),
+        ({"encoder": "state"}, "encoder: .*other has no encoder, since it has no camera"),
     ],
 )
 def test_an_encoder_of_another_architecture_is_refused(
@@ -226,14 +226,14 @@ def test_encoder_and_picture_size_come_from_the_checkpoint(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["depth=64"], "encoder: .* looks at pictures of 32 x 32, not of 64 x 64; leave depth out"),
+        (["depth=64"], "encoder: .* uses images of 32 x 32, not of 64 x 64; leave depth out"),
         (
             ["preset.policy.encoder=resnet18"],
             "encoder: preset.policy.encoder is nature_cnn in .*, not resnet18; leave it out",
         ),
         (["preset.policy.encoder_width=8"], "encoder: preset.policy.encoder_width is 4 in .*"),
         (["encoder=/proc/nowhere/x"], "encoder: no checkpoint /proc/nowhere/x"),
-        (["init=/proc/nowhere/x"], "encoder: init brings one already; leave one of them out"),
+        (["init=/proc/nowhere/x"], "encoder: already given by init; leave one of them out"),
     ],
 )
 def test_settings_that_contradict_the_encoder_are_refused_in_one_line(
@@ -247,7 +247,7 @@ def test_settings_that_contradict_the_encoder_are_refused_in_one_line(
 
 def test_a_policy_without_camera_has_no_encoder_to_take(tmp_path: Path) -> None:
     blind = tiny_policies.trained(tmp_path / "blind", "pointnav")
-    with pytest.raises(UserError, match=r"^encoder: .*blind.* has none to take"):
+    with pytest.raises(UserError, match=r"^encoder: .*blind.* has no encoder"):
         loaded(blind)
     with pytest.raises(UserError, match=r"^frozen: .*blind.* has no encoder"):
         loading.training(config.parse(["skill=pointnav", f"init={blind}", "frozen=true"]))
@@ -258,13 +258,13 @@ def test_freezing_an_encoder_requires_a_checkpoint(
 ) -> None:
     tuned = loading.training(config.parse(["skill=pointnav", f"init={driving}", "frozen=true"]))
     assert tuned.preset.policy.frozen_encoder and tuned.preset.policy.lstm_layers == 2
-    with pytest.raises(UserError, match=r"^frozen: encoder=CHECKPOINT, or init=CHECKPOINT"):
+    with pytest.raises(UserError, match=r"^frozen: needs encoder=CHECKPOINT or init"):
         loading.training(config.parse(["skill=pointnav", "frozen=true"]))
     words = ["skill=pointnav", "preset.policy.frozen_encoder=true"]
     assert loading.training(
         config.parse([*words, f"encoder={driving}"])
     ).preset.policy.frozen_encoder
-    with pytest.raises(UserError, match=r"^preset.policy.frozen_encoder: encoder=CHECKPOINT, or"):
+    with pytest.raises(UserError, match=r"^preset.policy.frozen_encoder: needs encoder="):
         loading.training(config.parse(words))
 
 

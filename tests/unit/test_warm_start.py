@@ -237,7 +237,7 @@ def test_camera_sensors_delay_and_network_come_from_the_checkpoint(picking: Path
         ("delay=false", "^delay: false, but .* was made with true$"),
         ("base_movement=true", "^base_movement: true, but .* was made with false$"),
         ("preset.policy.lstm_width=9", "^preset.policy.lstm_width: 9, but .* was made with 8$"),
-        ("skill=place", "^init: .*best.safetensors acts for pick, not for place$"),
+        ("skill=place", "^init: .*best.safetensors is a policy for pick, not for place$"),
         ("init=/proc/nowhere/x", "^init: no checkpoint /proc/nowhere/x$"),
     ],
 )

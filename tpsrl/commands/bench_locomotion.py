@@ -43,8 +43,8 @@ class BenchLocomotionSettings:
     )
     costs: Literal["mean", "sum"] = config.option(
         "mean",
-        "costs of torques and actions: mean over the motors, as Roboschool has them, or their sum, "
-        "as the paper's equation 1 is printed",
+        "costs of torques and actions: mean over the motors, as in Roboschool, or their sum, as in "
+        "equation 1 of the paper",
     )
     threads: int = config.option(
         0,
@@ -66,7 +66,7 @@ def run(settings: BenchLocomotionSettings) -> int:
     folder = files.check_writable(settings.out)
     for name in names:
         if holds_training(folder / name):
-            raise UserError(f"out: {folder / name} holds a training; choose another out")
+            raise UserError(f"out: {folder / name} contains a training; choose another out")
     progress.say(f"training {settings.tasks}")
     from rich.console import Console
 
@@ -124,7 +124,7 @@ def _check(name: str, preset: TrainSettings) -> None:
             "state"
         )
     if preset.policy.critic:
-        raise UserError(f"{name}.policy.critic: there is no further state to show; set it to false")
+        raise UserError(f"{name}.policy.critic: there is no privileged state; set it to false")
 
 
 def _train(settings: BenchLocomotionSettings, name: str, out: Path, console: Any) -> str:

@@ -10,7 +10,7 @@ from tpsrl.runtime import files, progress
 DESCRIPTION = """Measures control steps, depth frames and both together per second on one core, in
 free motion and in contact, and on several cores. For every skill it also measures steps with
 observation and reward. Compares pictures of depth, of colour and of both, and the depth renderer
-with MuJoCo's ray casting, in speed and in value. Prints tables and writes bench.json."""
+with MuJoCo's ray casting, in speed and accuracy. Prints tables and writes bench.json."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

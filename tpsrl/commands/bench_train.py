@@ -14,8 +14,8 @@ from tpsrl.training.run import set_up
 from tpsrl.training.task import load_teacher, task_changes
 
 DESCRIPTION = """Collects rollouts of a skill, or of a synthetic environment with very uneven step
-times, and learns from them, one collector after the other, in turns. Prints samples per second, the
-share of what the environments allow, and where the time of a sample goes. Writes train.json and
+times, and learns from them, alternating between the collectors. Prints samples per second, their
+share of the environments' maximum, and the parts of the time of a sample. Writes train.json and
 train.png.
 
 task=synthetic_waiting: 16 environments, a process each, sleep during their steps, like a simulator
@@ -36,8 +36,7 @@ class BenchTrainSettings:
         "train",
         TrainSettings,
         "cpu_small",
-        "training preset; preset.KEY=... overrides an entry (preset=synthetic is that of "
-        "docs/ver.md)",
+        "training preset; preset.KEY=... overrides an entry (preset=synthetic: as in docs/ver.md)",
         files=True,
     )
     depth: int = config.option(
@@ -164,13 +163,12 @@ def _check_workers(settings: BenchTrainSettings) -> None:
     if settings.task not in SYNTHETIC:
         return
     if preset.policy.critic:
-        raise UserError(
-            f"preset.policy.critic: {settings.task} has no true state to show; set it to false"
-        )
+        raise UserError(f"preset.policy.critic: {settings.task} has no true state; set it to false")
     if settings.processes is None and preset.num_envs > config.MOST_PROCESSES:
         raise UserError(
-            f"preset.num_envs: {preset.num_envs:,} of {settings.task} have a process each, must be "
-            f"at most {config.MOST_PROCESSES}; or choose processes"
+            f"preset.num_envs: {preset.num_envs:,} is out of range, must be at most "
+            f"{config.MOST_PROCESSES}, since {settings.task} has a process for each environment; "
+            "or set processes"
         )
 
 

@@ -11,15 +11,15 @@ from tpsrl.runtime import files
 _DESCRIPTION = """Converts a checkpoint of habitat-baselines (ckpt.N.pth of rl_skill.yaml:
 PointNavResNetPolicy with ResNet-18, LSTM and Gaussian actions) into SKILL.safetensors. The policy
 then acts in `tpsrl eval`, `video`, `view` and plans, and `tpsrl train SKILL init=` continues it.
-It computes the same actions from the same observations. What has no place in it is printed. No
-code of the checkpoint is executed. See docs/from_habitat_baselines.md."""
+It computes the same actions from the same observations. Weights that only training needs are left
+out and listed. No code of the checkpoint is executed. See docs/from_habitat_baselines.md."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ConvertSettings:
     """Settings of `tpsrl convert`."""
 
-    skill: str = config.option("", "name of the skill that it was trained for")
+    skill: str = config.option("", "name of the skill of the checkpoint")
     checkpoint: str = config.option("", "checkpoint of habitat-baselines, ckpt.N.pth")
     out: str = config.option("out/converted", "output folder")
     replace: bool = config.option(False, "replace another policy in the output folder")
@@ -60,5 +60,5 @@ def run(settings: ConvertSettings) -> int:
     print(f"{count:,} parameters, {sees}, {file.steps:,} steps of experience")
     if made.left_out:
         print(f"left out, used in training only: {', '.join(made.left_out)}")
-    print(f"wrote {out}; `tpsrl eval {settings.skill} agent={out}` acts by it")
+    print(f"wrote {out}; evaluate it with `tpsrl eval {settings.skill} agent={out}`")
     return 0

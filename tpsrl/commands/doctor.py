@@ -19,9 +19,9 @@ from tpsrl.sim.engines import EngineName
 from tpsrl.sim.habitat.settings import HabitatSettings
 from tpsrl.sim.warp import checks
 
-DESCRIPTION = """Shows what this machine can run, and what is missing. The exit code is 0 if the
-built-in engine can run, 1 otherwise. With engine=habitat it looks at what that engine needs
-instead, prints the commands for what is missing, and runs none of them."""
+DESCRIPTION = """Shows which parts of tpsrl this machine can run, and missing requirements. The exit
+code is 0 if the built-in engine can run, 1 otherwise. With engine=habitat, checks the requirements
+of that engine instead, and prints the commands that install missing ones, without running them."""
 
 
 _LOOK = "tpsrl doctor engine=habitat habitat.python=PATH habitat.data=DIR"
@@ -32,7 +32,9 @@ class DoctorSettings:
     """Settings of `tpsrl doctor`."""
 
     engine: EngineName = config.option("mujoco", "simulation engine")
-    habitat: HabitatSettings = config.part(HabitatSettings, "where the engine habitat is")
+    habitat: HabitatSettings = config.part(
+        HabitatSettings, "paths and options of the engine habitat"
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

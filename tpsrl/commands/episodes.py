@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from tpsrl.world.episode import Episode
 
 DESCRIPTION = """Generates episodes of a scenario, lets each settle in the simulator, checks it, and
-writes them as one .jsonl.gz file. The same seed gives the same file. With import=FILE takes the
-episodes of a rearrangement dataset of habitat-lab's (.json or .json.gz) instead."""
+writes them as one .jsonl.gz file. The same seed gives the same file. With import=FILE, imports the
+episodes of a rearrangement dataset of habitat-lab (.json or .json.gz) instead."""
 
-_IMPORT = "a dataset of habitat-lab's to take instead (keys beside it: scenario, seed, out)"
+_IMPORT = "dataset of habitat-lab to import instead (allowed with: scenario, seed, out)"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class ImportSettings:
     scenario: str | None = config.option(
         None, "scenario of the imported episodes (default: inferred from their targets)"
     )
-    seed: int = config.option(0, "seed of robot start poses that the file does not give", minimum=0)
+    seed: int = config.option(0, "seed of robot start poses missing in the file", minimum=0)
     out: str | None = config.option(None, "output file (default: out/episodes/FILE.jsonl.gz)")
 
 
@@ -61,7 +61,7 @@ def run(settings: EpisodesSettings | ImportSettings) -> int:
     """Generates or imports episodes, checks them, and writes them."""
     if isinstance(settings, ImportSettings):
         return _import(settings)
-    progress.say(f"making {settings.num} episodes of {settings.scenario.title}")
+    progress.say(f"generating {settings.num} episodes of {settings.scenario.title}")
     from rich.console import Console
 
     from tpsrl.sim import datasets
@@ -80,7 +80,7 @@ def run(settings: EpisodesSettings | ImportSettings) -> int:
             source, range(settings.num), settings.processes, bar.update
         )
     save_episodes(path, episodes)
-    _print_counts("drawn again:", reasons)
+    _print_counts("rejected draws:", reasons)
     print(f"{len(episodes)} episodes in {path}")
     return 0
 
@@ -104,7 +104,7 @@ def _import(settings: ImportSettings) -> int:
     default = f"out/episodes/{source.name.split('.')[0]}.jsonl.gz"
     path = files.output_file(settings.out or default)
     if path.exists() and source.exists() and path.samefile(source):
-        raise UserError(f"out: '{path}' is the file that is imported; choose another out")
+        raise UserError(f"out: '{path}' is the imported file; choose another out")
     found = habitat.read(source, settings.scenario)
     total = len(found.drafts) + len(found.refused)
     with progress.Bar(Console(), "episodes", len(found.drafts)) as bar:

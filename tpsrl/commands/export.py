@@ -16,14 +16,14 @@ from tpsrl.errors import UserError, renamed, unknown
 from tpsrl.runtime import files, progress
 from tpsrl.training import loading
 
-_DESCRIPTION = """Exports a training's best checkpoint as SKILL.safetensors, which holds only what
-is needed to act (weights in half precision, at most 8 MB), with a model card SKILL.md. Fails if the
-exported policy does not act like the original.
+_DESCRIPTION = """Exports a training's best checkpoint as SKILL.safetensors, reduced to the acting
+network (weights in half precision, at most 8 MB), with a model card SKILL.md. Fails if the actions
+of the exported policy differ from the original's.
 
 The success on the card comes from an evaluation of this policy: evaluation=DIR of `tpsrl eval SKILL
-agent=... num_episodes=500`. Evaluations with the training's validation seed are refused, because
-checkpoints are selected on it. Facts about the training are read from its folder; a policy exported
-before keeps its facts.
+agent=... num_episodes=500`. Evaluations with the training's validation seed are rejected, because
+checkpoints are selected on it. Facts about the training are read from its folder; an already
+exported policy keeps the facts of its card.
 
 format=torch_export writes SKILL.pt2, a program of torch.export that runs without tpsrl, and
 format=onnx SKILL.onnx, for ONNX runtimes; SKILL.json describes inputs and outputs. See
@@ -54,7 +54,7 @@ class ExportSettings:
         "safetensors", "safetensors, or torch_export or onnx: a program that runs without tpsrl"
     )
     sample: bool | None = config.option(
-        None, "sample actions; false: use the mean action (default: as the checkpoint says)"
+        None, "sample actions; false: use the mean action (default: as in the checkpoint)"
     )
     stop_shift: float = config.option(
         0.0,
@@ -152,11 +152,11 @@ def run(settings: ExportSettings) -> int:
     made = dataclasses.replace(made, card=card)
     path = shipped.write(made, out, settings.as_teacher, settings.replace)
     size = path.stat().st_size / 1e6
-    print(f"half precision changes a mean action by {card.difference:.2g} at most")
+    print(f"half precision changes mean actions by at most {card.difference:.2g}")
     print(f"wrote {path} ({size:.2f} MB) and {path.with_suffix('.md')}")
     if card.success is None:
         agent = f"agent={path} num_episodes=500"
-        print(f"its success is not measured; `tpsrl eval {settings.skill} {agent}` does it")
+        print(f"success not measured yet; measure it with `tpsrl eval {settings.skill} {agent}`")
     return 0
 
 
@@ -232,7 +232,7 @@ def _demonstrations(training: Any) -> str:
     """Describes the demonstrations of a cloned policy, as far as their folders still exist."""
     folders, notes = training.demos.split(","), _notes(training)
     if len(notes) < len(folders):
-        return f"of the scripted expert, in {len(folders)} folders that are there no more"
+        return f"of the scripted expert, in {len(folders)} folders that no longer exist"
     episodes, frames = sum(n.episodes for n in notes), sum(n.frames for n in notes)
     return f"{episodes:,} episodes of the scripted expert, {frames:,} frames"
 
@@ -253,7 +253,7 @@ def _apartments(training: Any) -> str:
             parts += mixture.parse(given) if mixture.is_mixture(given) else []
     if any(part.rearranged or _split_of(part.folder) == rearranging.SPLIT for part in parts):
         rearranged = rearranging.names(layout_set)[: training.num_episodes]
-        text += f" and {len(rearranged)} of these with fridge or furniture elsewhere"
+        text += f" and {len(rearranged)} of these with fridge or furniture moved"
     return text
 
 

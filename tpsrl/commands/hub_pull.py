@@ -32,7 +32,7 @@ class HubPullSettings:
 def run(settings: HubPullSettings) -> int:
     """Downloads the policies; nothing is written unless all are valid."""
     if not settings.repo:
-        raise UserError("repo: say where from; OWNER/NAME, or a folder")
+        raise UserError("repo: name the source, OWNER/NAME or a folder")
     from skills import registry
     from skills.policies import hub
 
@@ -43,7 +43,7 @@ def run(settings: HubPullSettings) -> int:
     paths = hub.pull(repository, out, settings.skill, settings.replace)
     print(f"from {repository.state}:")
     for path in paths:
-        print(f"wrote {path}; `tpsrl eval {path.stem} agent={path}` acts by it")
+        print(f"wrote {path}; evaluate it with `tpsrl eval {path.stem} agent={path}`")
     return 0
 
 

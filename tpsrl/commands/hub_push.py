@@ -6,10 +6,10 @@ from tpsrl import config
 from tpsrl.commands import Command
 from tpsrl.errors import UserError
 
-DESCRIPTION = """Uploads policies made by `tpsrl export` to a repository, with their cards and a
-README.md. SKILL is a policy that comes with tpsrl, `pretrained` are all of them, FOLDER (or a file)
-holds exported ones. The repository is OWNER/NAME on the Hugging Face hub (requires pip install
-'tpsrl[hub]') or a folder: file://PATH, or a path that begins with /, . or ~."""
+DESCRIPTION = """Uploads policies written by `tpsrl export` to a repository, with their cards and a
+README.md. SKILL selects a shipped policy, `pretrained` all shipped policies, FOLDER (or a file)
+your own exported policies. The repository is OWNER/NAME on the Hugging Face hub (requires pip
+install 'tpsrl[hub]') or a folder: file://PATH, or a path that begins with /, . or ~."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -33,12 +33,12 @@ def run(settings: HubPushSettings) -> int:
     if not settings.what:
         raise UserError("hub push: name a skill, or a folder of shipped policies")
     if not settings.repo:
-        raise UserError("repo: say where to; OWNER/NAME, or a folder")
+        raise UserError("repo: name the destination, OWNER/NAME or a folder")
     from skills.policies import hub
 
     repository = hub.open_repository(settings.repo, settings.revision, settings.private)
     skills = hub.push(settings.what, repository)
-    print(f"put {', '.join(skills)} into {repository.state}")
+    print(f"uploaded {', '.join(skills)} to {repository.state}")
     return 0
 
 

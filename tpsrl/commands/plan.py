@@ -20,9 +20,9 @@ effects, and the named stage goals.
 
 lint=true checks instead whether domain, goal, stage goals, plan, handles and thresholds are
 consistent, and suggests a fix for each finding. The exit code is then 1 if a finding is an error
-(the plan cannot be executed, a stage is unreachable, or the domain allows what no robot can do), 0
-if there are only warnings. lint=true domain=habitat checks habitat-lab's own definition of the
-scenario.
+(the plan cannot be executed, a stage is unreachable, or the domain allows physically impossible
+actions), 0 if there are only warnings. lint=true domain=habitat checks habitat-lab's own definition
+of the scenario.
 
 write=DIR writes the episode's domain and problem as PDDL for other planners, and the plan.
 plan=FILE follows a plan of another planner, with lines (ACTION ENTITY ...), instead of searching.

@@ -13,8 +13,8 @@ episodes.jsonl and prints its table; also for folders of `tpsrl eval all` and `t
 
 With several folders, compares the agents: success with paired differences to the first, stages,
 handoff taxes or parts of a skill's success, first causes, and the episodes in which they differ.
-The folders must be evaluations of one scenario, or of one skill by itself; only episodes common to
-all count. Writes report.html and report.json into `out`."""
+The folders must be evaluations of one scenario, or of one skill alone; only the episodes common to
+all are compared. Writes report.html and report.json into `out`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def run(settings: ReportSettings) -> int:
 
     if len(settings.folder) == 1:
         if settings.out is not None:
-            raise UserError("out: a single report is written where it was; leave it out")
+            raise UserError("out: a single report is rewritten in its own folder; leave it out")
         reports.rebuild(settings.folder[0])
     else:
         reports.compare(settings.folder, settings.out or "out/compare")

@@ -6,12 +6,12 @@ from typing import Any
 from tpsrl.commands import Command
 from tpsrl.commands import eval as eval_command
 
-_DESCRIPTION = """Films episodes of a scenario, or of a skill by itself: an evaluation of one
-episode, or of `num_episodes`, with a video of each. The report is written beside the videos.
+_DESCRIPTION = """Films episodes of a scenario, or of a skill alone: an evaluation of one episode,
+or of `num_episodes`, with a video of each. The report is written beside the videos.
 
-Of a training's folder the newest checkpoint acts, and not the best one as in an evaluation, so that
-a training can be watched while it runs; agent=DIR/checkpoints/best.safetensors is the best one.
-What has acted is kept in `out`, in policies/SKILL.safetensors."""
+For the folder of a training, the newest checkpoint is used instead of the best one, so that a
+training can be watched while it runs; agent=DIR/checkpoints/best.safetensors selects the best one.
+The filmed policies are copied to policies/SKILL.safetensors in `out`."""
 
 
 recorded = eval_command.recorded

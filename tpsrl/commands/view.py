@@ -40,7 +40,7 @@ def choose(word: str | None) -> Command:
     command = eval_command.choose(word)
     views = {settings.EvalSettings: ScenarioView, settings.SkillSettings: SkillView}
     if command.settings not in views:
-        raise UserError(f"view: {word} is more than one; choose one scenario or skill")
+        raise UserError(f"view: {word} has several evaluations; choose one scenario or skill")
     view = views[command.settings]
     return dataclasses.replace(
         command, description=_DESCRIPTION, settings=view, run=run, ignored=_IGNORED

@@ -5,9 +5,9 @@ import dataclasses
 from tpsrl.commands import Command
 from tpsrl.runtime import progress
 
-DESCRIPTION = """Compiles what the engine, the skills, their environments and the pictures need, so
-that the first run does not have to: about a minute, once for each installation. `make` does it when
-it installs."""
+DESCRIPTION = """Compiles the functions of engine, skills, environments and images in advance, so
+that the first run starts at once. Takes about a minute, once for each installation; `make install`
+includes it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class WarmupSettings:
 
 def run(settings: WarmupSettings) -> int:
     """Compiles all parts, and prints how long each took."""
-    progress.say("compiling, about a minute; at once where it is compiled already")
+    progress.say("compiling, about a minute; functions in the cache are skipped")
     from eval.running.warmup import warm_up
 
     for name, seconds in warm_up():

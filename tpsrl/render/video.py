@@ -186,7 +186,7 @@ def encoder() -> str:
     except (OSError, RuntimeError):
         raise UserError(
             "videos: there is no video encoder (ffmpeg); reinstall imageio-ffmpeg, set "
-            "IMAGEIO_FFMPEG_EXE to a program that is there, or use videos=0"
+            "IMAGEIO_FFMPEG_EXE to an existing program, or use videos=0"
         ) from None
     if shutil.which(program) is None:  # IMAGEIO_FFMPEG_EXE may be wrong
         raise UserError(f"videos: the encoder '{program}' cannot be run; set IMAGEIO_FFMPEG_EXE")

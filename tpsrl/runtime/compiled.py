@@ -40,7 +40,7 @@ def njit(*, cache: bool = False, **options: Any) -> Callable[[Callable[..., Any]
         keeps = isinstance(compiled, Dispatcher)  # False with NUMBA_DISABLE_JIT
         if cache and keeps:
             if not isinstance(compiled._cache, NullCache):
-                raise RuntimeError(f"numba {numba.__version__} keeps its cache in another way")
+                raise RuntimeError(f"numba {numba.__version__} has an unknown kind of cache")
             with contextlib.suppress(_NoPlaceError):
                 compiled._cache = Cache(compiled)
         return compiled
@@ -137,15 +137,15 @@ def _keep_among_temporaries() -> None:
         # Cached code is executed, so no other user may write into this folder.
         folder = temporaries.lasting("tpsrl_compiled")
     except OSError:
-        _tell("compiled code cannot be kept, every process compiles it anew")
+        _tell("compiled code cannot be cached, and every process compiles it again")
         raise _NoPlaceError from None
     os.environ["NUMBA_CACHE_DIR"] = numba.config.CACHE_DIR = str(folder)
-    _tell(f"compiled code is kept in {folder}")
+    _tell(f"compiled code is cached in {folder}")
 
 
 @functools.cache
 def _tell(what: str) -> None:
-    why = "neither the installation nor the user's cache folder can be written"
+    why = "neither the installation nor the user's cache folder is writable"
     choose = "set NUMBA_CACHE_DIR to a folder of your choice"
     notes.say(f"{what}, since {why}; {choose}")
 

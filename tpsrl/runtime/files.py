@@ -105,11 +105,11 @@ def user_path(path: str | os.PathLike[str], field: str = "out") -> Path:
         raise UserError(f"{field}: '{Path(path).parts[0]}' names an unknown user") from None
     for part in found.parts:
         if "\0" in part:
-            raise UserError(f"{field}: a path must not contain null bytes: {str(path)!r} has")
+            raise UserError(f"{field}: a path must not contain null bytes, got {str(path)!r}")
         size = len(os.fsencode(part))
         if size > _LONGEST_NAME:
             raise UserError(
-                f"{field}: '{part[:20]}...' has {size} bytes, a name has {_LONGEST_NAME} at most"
+                f"{field}: '{part[:20]}...' has {size} bytes, must have at most {_LONGEST_NAME}"
             )
     return found
 
@@ -139,7 +139,7 @@ def new_folder(path: str | os.PathLike[str], field: str = "out") -> Path:
     """
     found = user_path(path, field)
     if os.path.lexists(found) and (not found.is_dir() or any(found.iterdir())):
-        raise UserError(f"{field}: {found} is there already; delete it, or choose another out")
+        raise UserError(f"{field}: {found} already exists; delete it, or choose another out")
     if found.is_symlink():
         found = found.resolve()
     check_writable(found.parent, field)
@@ -154,7 +154,7 @@ def plain(path: str | os.PathLike[str]) -> Path:
     """
     found = Path(path)
     if found.exists() and not found.is_file() and not found.is_dir():
-        raise OSError(errno.EINVAL, "it is not a file", str(path))
+        raise OSError(errno.EINVAL, "not a file", str(path))
     return found
 
 
@@ -194,7 +194,7 @@ def read_text(path: str | os.PathLike[str], most: int = MOST_TEXT) -> str:
     with plain(path).open("rb") as file:
         data = file.read(most + 1)
     if len(data) > most:
-        raise OSError(errno.EFBIG, f"it has more than {most:,} bytes", str(path))
+        raise OSError(errno.EFBIG, f"more than {most:,} bytes", str(path))
     return data.decode()
 
 
@@ -214,12 +214,12 @@ def open_arrays(path: str | os.PathLike[str], most: int = MOST_DATA, whole: bool
 
     found = np.load(plain(path), allow_pickle=False)
     if not isinstance(found, np.lib.npyio.NpzFile):
-        raise ValueError("it holds one array alone")
+        raise ValueError("a single array instead of an archive")
     archive: Any = found.zip
     sizes = [entry.file_size for entry in archive.infolist()]
     if (sum(sizes) if whole else max(sizes, default=0)) > most:
         found.close()
-        raise OSError(errno.EFBIG, f"unpacked it has more than {most:,} bytes", str(path))
+        raise OSError(errno.EFBIG, f"more than {most:,} bytes unpacked", str(path))
     return found
 
 

@@ -103,7 +103,7 @@ def refuse(
         worst = min(given, key=lambda name: needed({**given, name: 1}))
         others = {name: 1 for name in given if name != worst}
         most = _largest(worst, {**given, **others}, needed, limit)
-        hint = f"{most:,} would be the most, with all else small"
+        hint = f"at most {most:,} fits, with minimal values of all others"
     raise UserError(
         f"{worst}: {given[worst]} needs {_gib(total)} of memory here, this machine has "
         f"{_gib(limit)}; {hint}"

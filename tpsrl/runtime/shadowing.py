@@ -24,7 +24,7 @@ def check() -> None:
         ours = os.path.join(_ROOT, name)
         if found is not None and os.path.realpath(found) != os.path.realpath(ours):
             raise ShadowedError(
-                f"'{found}' is in the way of tpsrl's own package '{name}': "
+                f"'{found}' shadows tpsrl's own package '{name}': "
                 "rename it, or run from another directory",
                 name=name,
                 path=found,

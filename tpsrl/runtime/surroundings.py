@@ -19,7 +19,7 @@ def check() -> None:
     try:
         os.getcwd()
     except OSError:
-        raise UserError("the current folder is not there any more; change into another") from None
+        raise UserError("the current folder no longer exists; change to another") from None
     # OpenMP accepts one number for each level of nested parallelism.
     for name, several in (("NUMBA_NUM_THREADS", ""), ("OMP_NUM_THREADS", f"( *, *{_COUNT})*")):
         threads = os.environ.get(name)

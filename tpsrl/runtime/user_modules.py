@@ -74,7 +74,7 @@ def import_named(setting: str, name: str) -> ModuleType:
     if path.suffix == ".py":
         folder, module = Path(os.path.realpath(path)).parent, path.stem
         if not path.is_file():
-            raise UserError(f"{setting}: there is not a file {name}")
+            raise UserError(f"{setting}: there is no file {name}")
     if str(folder) not in sys.path:
         # Appended last, so that the user's modules do not shadow installed ones.
         sys.path.append(str(folder))
@@ -83,7 +83,7 @@ def import_named(setting: str, name: str) -> ModuleType:
     except UserError:
         raise
     except SystemExit as end:
-        raise UserError(f"{setting}: {name} ends Python ({end.code})") from None
+        raise UserError(f"{setting}: {name} exits Python ({end.code})") from None
     except Exception as error:
         raise UserError(f"{setting}: cannot import {name} ({error_text(error)})") from error
     where = getattr(found, "__file__", None) or "built into Python"

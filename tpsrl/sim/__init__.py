@@ -66,7 +66,9 @@ def make_batch(
         UserError: as in `make`, or the engine cannot step homes together.
     """
     if engine == "habitat":
-        raise UserError("engine: 'habitat' has no batch; use engine=mujoco or engine=warp")
+        raise UserError(
+            "engine: 'habitat' has no batch simulator; use engine=mujoco or engine=warp"
+        )
     if engine == "warp":
         checks.require()
         from tpsrl.sim.warp.batch import WarpBatch

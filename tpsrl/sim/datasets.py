@@ -136,8 +136,8 @@ def _writable_folder() -> Path:
 
 @functools.cache
 def _say_where(folder: Path) -> None:
-    why = "the user's cache folder cannot be written"
-    notes.say(f"episodes are kept in {folder}, since {why}; set {_CACHE} to another folder")
+    why = "the user's cache folder is not writable"
+    notes.say(f"episodes are cached in {folder}, since {why}; set {_CACHE} to another folder")
 
 
 @contextlib.contextmanager
@@ -146,7 +146,7 @@ def _named() -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        raise UserError(f"{error}; set {_CACHE} to a folder that can be written") from None
+        raise UserError(f"{error}; set {_CACHE} to a writable folder") from None
 
 
 def _told(source: Source, count: int) -> Progress | None:
@@ -154,7 +154,7 @@ def _told(source: Source, count: int) -> Progress | None:
     tell = _tell.get()
     if tell is None:
         return None
-    what = f"making {count} episodes of {source.scenario.name}, split {source.split}"
+    what = f"generating {count} episodes of {source.scenario.name}, split {source.split}"
     tell(what, 0, count)
     return lambda done: tell(what, done, count)
 
@@ -179,7 +179,7 @@ def _cached(path: Path) -> list[Episode]:
     try:
         return load_episodes(path)
     except UserError as error:
-        print(f"cache: made anew, since {error}", file=sys.stderr)
+        print(f"cache: generating the episodes again, since {error}", file=sys.stderr)
         return []
 
 

@@ -85,7 +85,7 @@ def _small(values: np.ndarray) -> bool:
 
 def _check_home(integers: list[int], num_objects: int) -> None:
     joints = len(JOINTS)
-    names = ("held object", "held joint", "what was let go", "steps", "violation")
+    names = ("held object", "held joint", "released object or joint", "steps", "violation")
     let_go = joints + num_objects  # objects are numbered after the joints
     ranges = (-1, num_objects), (-1, joints), (-1, let_go), (0, 2**31), (0, 2)
     for name, value, (least, end) in zip(names, integers, ranges, strict=True):
@@ -99,7 +99,7 @@ def _check_model(arrays: Arrays, model: Any) -> None:
     """Compares the fields that follow from the episode with those of the model."""
     for name in _OF_EPISODE:
         if not _alike(arrays[f"model/{name}"], getattr(model, name)):
-            raise UserError(f"snapshot: model/{name}: is not that of the episode")
+            raise UserError(f"snapshot: model/{name}: differs from the episode's")
 
 
 def _alike(found: np.ndarray, own: np.ndarray) -> bool:
@@ -122,7 +122,7 @@ def _check_tree(arrays: Arrays, model: Any) -> None:
     same &= np.array_equal(leaf[moving], model.bvh_nodeid[moving])
     same &= np.array_equal(np.sort(leaf[still]), np.sort(model.bvh_nodeid[still]))
     if not (same and _is_tree(child[still], leaf[still])):
-        raise UserError("snapshot: model/bvh_child, model/bvh_nodeid: no tree of the episode")
+        raise UserError("snapshot: model/bvh_child, model/bvh_nodeid: not a tree of the episode")
 
 
 def _is_tree(child: np.ndarray, leaf: np.ndarray) -> bool:
@@ -141,7 +141,7 @@ def _check_sleep(arrays: Arrays, model: Any) -> None:
     ring = arrays["data/tree_asleep"]
     asleep, awake = np.flatnonzero(ring >= 0), ring < 0
     if not np.array_equal(np.sort(ring[asleep]), asleep):
-        raise UserError("snapshot: data/tree_asleep: no rings of trees")
+        raise UserError("snapshot: data/tree_asleep: must be rings of trees")
     body = np.where(model.body_treeid < 0, -1, awake[model.body_treeid])
     for name, found in (("tree_awake", awake), ("body_awake", body)):
         if not np.array_equal(arrays[f"data/{name}"], found):

@@ -103,8 +103,8 @@ class HomeModel:
         """Raises a `UserError` if the episode has more objects than the home has slots."""
         if len(episode.objects) > self.capacity:
             raise UserError(
-                f"episode {episode.id}: objects: {len(episode.objects)}, more than a home of "
-                f"{self.capacity} holds"
+                f"episode {episode.id}: objects: {len(episode.objects)} given, this home has "
+                f"room for {self.capacity}"
             )
 
     def object_geom(self, slot: int, kind: ObjectKind) -> int:
@@ -165,7 +165,7 @@ def load_home_model(layout_set: str = "replica_cad", capacity: int = 30) -> Home
     if capacity not in CAPACITIES:
         nearest = min(CAPACITIES, key=lambda known: abs(known - capacity))
         raise UserError(
-            f"slots: a home of {capacity} objects is not built; nearest is {nearest} "
+            f"slots: there is no home for {capacity} objects; nearest: {nearest} "
             f"(valid: {', '.join(map(str, CAPACITIES))})"
         )
     layouts = load_layout_set(layout_set)

@@ -96,5 +96,5 @@ def _moved(draft: Episode, result: Episode) -> collections.Counter[str]:
     counts = collections.Counter[str]()
     for what, before, after in pairs:
         if float(np.linalg.norm(np.subtract(before, after))) > 0.01:
-            counts[f"{what} settled more than 1 cm from where the file has it"] += 1
+            counts[f"{what} settled more than 1 cm from its position in the file"] += 1
     return counts

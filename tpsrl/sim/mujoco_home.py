@@ -128,8 +128,8 @@ class MujocoHome:
         layout_set, layout = resolve(episode.layout)
         if layout_set is not self._home.layout_set:
             raise UserError(
-                f"episode {episode.id}: layout '{episode.layout}' is not of this home's set "
-                f"'{self._home.layout_set.name}'"
+                f"episode {episode.id}: layout '{episode.layout}' is not in this home's layout "
+                f"set '{self._home.layout_set.name}'"
             )
         for key in episode.articulation:
             if key not in JOINTS:

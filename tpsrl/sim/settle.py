@@ -117,7 +117,7 @@ def _complaint(
             index = int(values.argmax())
             return f"an object {what} (objects[{index}], {objects[index].name})"
     if float(state.force_total[0]) > 0.0:
-        return "something is struck"
+        return "the robot touches something"
     if np.abs(state.base - before.base).max() > _BASE_M:
         return "the base was pushed"
     if np.abs(state.arm - before.arm).max() > _ARM_RAD:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from tpsrl.rl.envs.colours import ColourChanges
 
 HELP = (
-    "pictures shown, with their sizes, in the place of depth: any of depth, rgb, semantic and "
-    "instance of head and hand, such as head_depth:64,hand_rgb:32"
+    "images and their sizes, instead of depth: any of depth, rgb, semantic and instance of head "
+    "and hand, such as head_depth:64,hand_rgb:32"
 )
 _NUMBER = 4  # bytes of a float32
 
@@ -87,7 +87,7 @@ def check(settings: Any, encoder: str, field: str) -> tuple[int, str]:
         check_depth(encoder, (settings.depth,) * 2)
         return settings.depth, "depth"
     if encoder == "state":
-        raise UserError(f"cameras: {field}=state looks at no picture; nearest: {field}=resnet18")
+        raise UserError(f"cameras: {field}=state uses no images; nearest: {field}=resnet18")
     sizes: dict[str, Sides] = cameras.parse(settings.cameras)
     for name, sides in sizes.items():
         check_depth(encoder, sides, f"cameras: {name}")

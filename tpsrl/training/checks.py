@@ -177,6 +177,6 @@ def check_banks(then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     for folder, digest in now.get("banks", {}).items():
         if before.get(folder, digest) != digest:
             raise UserError(
-                f"start_states: bank:{folder} is not the one that the training began with "
-                f"({digest}, it was {before[folder]})"
+                f"start_states: bank:{folder} has changed since the training began "
+                f"({digest}, was {before[folder]})"
             )

@@ -57,7 +57,7 @@ class CloneSettings:
     )
     takeover: float = config.option(
         1.0,
-        "fraction of these in which the demonstrator takes over at some step",
+        "fraction of these episodes in which the demonstrator takes over at some step",
         minimum=0,
         maximum=1,
     )
@@ -77,7 +77,9 @@ class CloneSettings:
         None, "start states of DAgger rounds: own (default), bank:DIR/SKILL, or a mixture"
     )
     engine: EngineName = config.option("mujoco", "simulation engine")
-    habitat: HabitatSettings = config.part(HabitatSettings, "where the engine habitat is")
+    habitat: HabitatSettings = config.part(
+        HabitatSettings, "paths and options of the engine habitat"
+    )
     skill_modules: str | None = config.option(
         None, "comma-separated modules or files that register your own skills"
     )
@@ -123,8 +125,8 @@ def _clone(settings: CloneSettings, out: Path) -> None:
     for field, parts in (("rounds", settings.rounds + 1), ("validations", settings.validations)):
         if parts > settings.frames:
             raise UserError(
-                f"{field}: {getattr(settings, field)} divide the {settings.frames:,} frames into "
-                "parts of less than one; choose fewer, or more frames"
+                f"{field}: {getattr(settings, field)} is too large for {settings.frames:,} frames, "
+                "must leave at least one frame for each; choose fewer, or more frames"
             )
     side, _ = _check_network(settings)
     progress.say(f"cloning {settings.skill}'s demonstrations")
@@ -146,14 +148,14 @@ def _clone(settings: CloneSettings, out: Path) -> None:
     spec = registry.get(settings.skill)
     spec.make_demonstrator()  # raises an error for a skill without a demonstrator
     if not settings.demos:
-        raise UserError("demos: name a folder; `tpsrl demos SKILL` makes one")
+        raise UserError("demos: name a folder; record one with `tpsrl demos SKILL`")
     as_given = config.to_yaml(_whole(settings, out))
     if (out / FOLDER).exists() and not was_stopped(out):
         if _says(out / _CONFIG, as_given):
             # The same command succeeds if it was killed after its work was done.
-            progress.say(f"{out} holds this policy already; another out= clones again")
+            progress.say(f"{out} already contains this policy; choose another out to clone again")
             return
-        raise UserError(f"out: {out} holds a policy; choose another out")
+        raise UserError(f"out: {out} contains a policy; choose another out")
     options = _options(settings)
     inputs = options.inputs
     folders = [folder.strip() for folder in settings.demos.split(",")]
@@ -173,7 +175,7 @@ def _clone(settings: CloneSettings, out: Path) -> None:
     say(f"{len(episodes):,} episodes, {sum(map(len, episodes)):,} frames")
     # Without demonstrations, the first DAgger round needs an initial policy to record episodes.
     if not episodes and not (settings.rounds and init is not None):
-        raise UserError(f"demos: no episode of {settings.demos} ended as is wanted; see left_out")
+        raise UserError(f"demos: left_out excludes every episode of {settings.demos}")
     processes = settings.processes or machine.cores()
     import torch
 
@@ -239,7 +241,7 @@ def _check_network(settings: CloneSettings) -> tuple[int, str]:
     policy = settings.preset.policy
     if policy.critic:
         raise UserError(
-            "preset.policy.critic: demonstrations do not show the true state; leave it out"
+            "preset.policy.critic: demonstrations do not contain the true state; leave it out"
         )
     if policy.normalise_observations and settings.init is None:
         raise UserError(
@@ -248,8 +250,8 @@ def _check_network(settings: CloneSettings) -> tuple[int, str]:
         )
     if policy.frozen_encoder and (settings.init is None or policy.encoder == "state"):
         raise UserError(
-            "preset.policy.frozen_encoder: init=CHECKPOINT, of a policy with camera, says whose "
-            "encoder"
+            "preset.policy.frozen_encoder: needs init=CHECKPOINT of a policy with camera, whose "
+            "encoder is frozen"
         )
     return cameras.check(settings, policy.encoder, "preset.policy.encoder")
 
@@ -283,8 +285,8 @@ def _init(path: str, inputs: "PolicyInputs") -> "Checkpoint":
             raise UserError(f"init: {found.path} was made with {key} {shown}")
     if network.critic:
         raise UserError(
-            f"init: {found.path} has a value read off the true state, which demonstrations do not "
-            "show; `tpsrl export` leaves that out"
+            f"init: {found.path} has a critic of the true state, which demonstrations do not "
+            "contain; `tpsrl export` removes the critic"
         )
     return found
 

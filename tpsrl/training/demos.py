@@ -90,7 +90,9 @@ class DemosSettings:
         126, "number of base episodes to draw start states from", minimum=1, maximum=1008
     )
     engine: EngineName = config.option("mujoco", "simulation engine")
-    habitat: HabitatSettings = config.part(HabitatSettings, "where the engine habitat is")
+    habitat: HabitatSettings = config.part(
+        HabitatSettings, "paths and options of the engine habitat"
+    )
     format: Literal["tpsrl", "lerobot"] = config.option(
         "tpsrl", "file format: tpsrl, or lerobot (LeRobot dataset v3.0)"
     )
@@ -127,7 +129,9 @@ def _record(settings: DemosSettings) -> Path:
 
     if settings.format == "lerobot":
         if settings.states:
-            raise UserError(f"states: {settings.states}, but format=lerobot keeps none; nearest: 0")
+            raise UserError(
+                f"states: {settings.states}, but format=lerobot stores none; nearest: 0"
+            )
         lerobot.check_installed()
     spec = registry.get(settings.skill)
     made: dict[str, Any] = dataclasses.asdict(settings)
@@ -143,7 +147,7 @@ def _record(settings: DemosSettings) -> Path:
     if (path / store.NOTE).is_file() and store.read_note(path, "out").made == note.made:
         # The same command succeeds if it was killed after its work was done.
         files.sweep_unfinished(path)
-        _say(console, f"{path} holds these already; another out= records again")
+        _say(console, f"{path} already contains these; choose another out to record again")
         return path
     out = files.new_folder(path)
     with files.unfinished(out) as folder:
@@ -226,13 +230,13 @@ def _policy(settings: DemosSettings) -> Path | None:
         network = learned.load(settings.skill, path)
     inputs = network.inputs
     if inputs.height_map:
-        raise UserError(f"failed_by: {path} uses a height map, which recordings do not have")
+        raise UserError(f"failed_by: {path} uses a height map, which recordings do not contain")
     if inputs.pictures and not settings.camera:
         raise UserError(f"camera: false, but the policy of {path} uses it; nearest: true")
     recorded = env_options(settings).inputs.pictures
     if missing := [name for name, sides in inputs.cameras if recorded.get(name) != sides]:
         wanted = cameras.of_inputs(inputs)
-        raise UserError(f"cameras: the policy of {path} sees {missing[0]}; nearest: {wanted}")
+        raise UserError(f"cameras: the policy of {path} uses {missing[0]}; nearest: {wanted}")
     if inputs.depth is not None and inputs.depth != recorded.get(HEAD_DEPTH):
         nearest = inputs.depth[0]
         raise UserError(f"depth: {settings.depth}, but {path} has {nearest}; nearest: {nearest}")

@@ -33,10 +33,10 @@ def begun(settings: TrainingSettings, given: Mapping[str, Any]) -> TrainingSetti
     frozen = settings.frozen or settings.preset.policy.frozen_encoder
     if settings.init is None and settings.encoder is None:
         if frozen:
-            raise UserError(f"{stays}: encoder=CHECKPOINT, or init=CHECKPOINT, says whose encoder")
+            raise UserError(f"{stays}: needs encoder=CHECKPOINT or init=CHECKPOINT")
         return settings
     if settings.init is not None and settings.encoder is not None:
-        raise UserError("encoder: init brings one already; leave one of them out")
+        raise UserError("encoder: already given by init; leave one of them out")
     if settings.frozen:
         policy = dataclasses.replace(settings.preset.policy, frozen_encoder=True)
         preset = dataclasses.replace(settings.preset, policy=policy)
@@ -45,7 +45,7 @@ def begun(settings: TrainingSettings, given: Mapping[str, Any]) -> TrainingSetti
         return see_with(settings, settings.encoder, given)
     settings = begin_with(settings, str(settings.init), given)
     if frozen and settings.preset.policy.encoder == "state":
-        raise UserError(f"{stays}: {settings.init} has no encoder, it acts without camera")
+        raise UserError(f"{stays}: {settings.init} has no encoder, since it has no camera")
     return settings
 
 
@@ -124,13 +124,13 @@ def see_with(settings: TrainingSettings, path: str, given: Mapping[str, Any]) ->
     _check_depth(seen, given, where, "encoder")
     if given.get("cameras") is not None and settings.cameras != seen:
         theirs = seen or f"depth={shape[0]}"
-        raise UserError(f"encoder: {where} looks at {theirs}, not at {settings.cameras}")
+        raise UserError(f"encoder: {where} uses {theirs}, not {settings.cameras}")
     if seen is not None:
         return dataclasses.replace(settings, preset=preset, encoder=str(where), cameras=seen)
     side = shape[0]
     if "depth" in given and settings.depth != side:
         raise UserError(
-            f"encoder: {where} looks at pictures of {side} x {side}, not of {settings.depth} x "
+            f"encoder: {where} uses images of {side} x {side}, not of {settings.depth} x "
             f"{settings.depth}; leave depth out"
         )
     return dataclasses.replace(settings, preset=preset, encoder=str(where), depth=side)
@@ -175,14 +175,14 @@ def _made_for(
     deploy, where = deployed.read(checkpoint, spec), checkpoint.path
     inputs = deploy.inputs
     if inputs.skill != settings.skill:
-        raise UserError(f"init: {where} acts for {inputs.skill}, not for {settings.skill}")
+        raise UserError(f"init: {where} is a policy for {inputs.skill}, not for {settings.skill}")
     fit = inputs.choices()
     wanted = settings.sensors or settings.preset.sensors
     if wanted and PolicyInputs.of(inputs.skill, wanted).extend(inputs):
         fit = [wanted]
     if not fit:
         raise UserError(
-            f"init: the sensors of {where} are neither of {', '.join(CHOICES)}, but "
+            f"init: the sensors of {where} match none of {', '.join(CHOICES)}: "
             f"{', '.join(inputs.sensors)}"
         )
     # Several choices may have the same sensors; then the one given by the user is kept.

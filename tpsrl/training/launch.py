@@ -54,7 +54,7 @@ def _run() -> int:
         code = failure.exitcode
         if code < 0:
             message = f"tpsrl: error: rank {rank} {_ended(code)}"
-            print(f"{message}, more often than it may be", file=sys.stderr)
+            print(f"{message}, more often than allowed", file=sys.stderr)
         return code if code > 0 else 1
     return 0
 
@@ -87,7 +87,7 @@ def _mend_agent() -> None:
                 self._remaining_restarts = 0
             elif codes and self._remaining_restarts:
                 rank, code = next(iter(codes.items()))
-                print(f"rank {rank} {_ended(code)}; all ranks are started anew", flush=True)
+                print(f"rank {rank} {_ended(code)}; all ranks are restarted", flush=True)
             return found
 
     api.LocalElasticAgent = Agent  # type: ignore[misc]

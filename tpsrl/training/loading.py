@@ -63,8 +63,8 @@ def training(
     path = files.user_path(folder, "resume") / CONFIG
     if "out" in values and not _same(values["out"], folder):
         raise UserError(
-            f"out: resume={folder} goes on in {folder}; leave out={values['out']} out, or begin a "
-            f"new training there by init={folder}"
+            f"out: resume={folder} continues in {folder}; remove out={values['out']}, or start a "
+            f"new training there with init={folder}"
         )
     if not path.is_file():
         raise UserError(f"resume: {folder} is not the folder of a training (no {CONFIG})")

@@ -37,7 +37,7 @@ _FREE = ("out", "processes", "rounds")  # settings that may change when the roun
 class PolishSettings:
     """Settings of `tpsrl polish`."""
 
-    scenario: Any = config.option(None, "scenario; several may be named")
+    scenario: Any = config.option(None, "scenario; scenario=... may be repeated")
     train: str = config.option(
         "", "comma-separated skills to train (default: those with a handoff tax above `tax`)"
     )
@@ -46,12 +46,18 @@ class PolishSettings:
     )
     rounds: int = config.option(1, "number of rounds", minimum=1, maximum=100)
     steps: int = config.option(1_000_000, "steps of each distillation", minimum=1)
-    learning_rate: float = config.option(7e-4, "its learning rate", minimum=0)
+    learning_rate: float = config.option(7e-4, "learning rate of each distillation", minimum=0)
     share: float = config.option(
-        0.5, "share of its starts that are exit states", minimum=0.01, maximum=0.99
+        0.5,
+        "share of a distillation's start states that are exit states",
+        minimum=0.01,
+        maximum=0.99,
     )
     num_episodes: int = config.option(
-        60, "episodes of each scenario that are recorded", minimum=1, maximum=config.MOST_EPISODES
+        60,
+        "episodes of each scenario to record exit states from",
+        minimum=1,
+        maximum=config.MOST_EPISODES,
     )
     chain_episodes: int = config.option(
         100,
@@ -60,7 +66,7 @@ class PolishSettings:
         maximum=config.MOST_EPISODES,
     )
     analysis_episodes: int = config.option(
-        24, "episodes of these in the handoff analysis", minimum=0
+        24, "number of these episodes in the handoff analysis", minimum=0
     )
     own_episodes: int = config.option(
         252, "base episodes of the skill's own start states", minimum=1
@@ -73,7 +79,7 @@ class PolishSettings:
     )
     seed: int = config.option(
         0,
-        "seed; episodes are those of seed + 5000 and more, not of an evaluation with it",
+        "random seed; episodes have seed + 5000 and above, unlike those of an evaluation with it",
         minimum=0,
     )
     processes: int = config.option(
@@ -122,7 +128,7 @@ def check(settings: PolishSettings) -> None:
             raise unknown("polish", name, config.preset_names("scenario"))
     for mark in _RESERVED:
         if mark in settings.out:
-            raise UserError(f"out: '{mark}' has a meaning in start states; choose another folder")
+            raise UserError(f"out: '{mark}' is reserved in start states; choose another folder")
     for skill in named_skills(settings):
         if skill not in registry.names():
             raise unknown("train", skill, registry.names())
@@ -224,7 +230,7 @@ class _Round:
             training = self.folder / skill
             states = start_states(begins(self.folder / "train", skill), settings.share)
             if states is None:
-                raise UserError(f"train: no recorded state is one in which {skill} begins")
+                raise UserError(f"train: there is no recorded state before {skill}")
             teacher = settings.teachers.given().get(skill, pretrained.WORD)
             self._call(
                 "distill", skill, "resume=auto", f"out={training}", f"teacher={teacher}",
@@ -250,8 +256,8 @@ class _Round:
         states = start_states(counts, 1.0)
         if states is None:
             raise UserError(
-                f"num_episodes: {self.settings.num_episodes} validation episodes have no state in "
-                f"which {skill} begins; record more"
+                f"num_episodes: {self.settings.num_episodes} validation episodes have no state "
+                f"before {skill}; record more"
             )
         if not (out / _REPORT).is_file():
             self._call(
@@ -394,7 +400,7 @@ def _check_same(settings: PolishSettings, path: Path) -> None:
         for key, value in values.items():
             if key not in _FREE and before.get(key) != value:
                 raise UserError(
-                    f"{key}: the rounds in {path.parent} have {before.get(key)}, not {value}; "
+                    f"{key}: the rounds in {path.parent} used {before.get(key)}, not {value}; "
                     "choose another out"
                 )
     with files.atomic(path) as temporary:

@@ -149,7 +149,7 @@ def _train(settings: TrainingSettings, group: "Group") -> int:
     if not stopped:
         return 0
     if group.rank == 0:
-        print(f"stopped; `tpsrl train resume={out}` goes on")
+        print(f"stopped; resume with `tpsrl train resume={out}`")
     return 128 + signal.Signals[stopped]
 
 
@@ -163,7 +163,7 @@ def _beginning(settings: TrainingSettings) -> "Checkpoint | None":
     out = Path(str(settings.out))
     if settings.resume is None and holds_training(out):
         raise UserError(
-            f"out: {out} holds a training; resume={out} resumes it; or choose another out"
+            f"out: {out} contains a training; resume it with resume={out}, or choose another out"
         )
     files.check_replaceable(out, (CONFIG, LATEST, f"{FOLDER}/{BEST}", metrics.METRICS, CURVE))
     if settings.resume is None:
@@ -171,8 +171,8 @@ def _beginning(settings: TrainingSettings) -> "Checkpoint | None":
     checkpoint = load_latest(out)
     check_resumable(checkpoint, settings.preset)
     if settings.delay != checkpoint.get("deploy", dict).get("delay", False):
-        given = str(settings.delay).lower()
-        raise UserError(f"delay: {given}, but the training has been begun otherwise; leave it out")
+        given, begun = str(settings.delay).lower(), str(not settings.delay).lower()
+        raise UserError(f"delay: {given}, but the training began with {begun}; leave it out")
     if (out / metrics.METRICS).is_file():
         for _ in metrics.read(out):  # raises an error for an invalid file
             pass
@@ -228,7 +228,7 @@ def _start(num_envs: int, processes: int, count: int) -> str:
 def _heading(settings: TrainingSettings) -> str:
     """Describes the training; printed before the imports, which take seconds."""
     preset = settings.preset
-    verb = "going on with" if settings.resume else "training"
+    verb = "resuming" if settings.resume else "training"
     return f"{verb} {settings.skill} for {preset.steps:,} steps, preset {preset.name}; loading"
 
 

@@ -56,15 +56,15 @@ class TrainingSettings:
     delay: bool = config.option(False, "act on the previous observation, as in the VER paper")
     colour_jitter: float = config.option(
         0.0,
-        "largest relative change of brightness, contrast and colour channels in each training "
+        "maximum relative change of brightness, contrast and colour channels in each training "
         "episode; needs a colour camera",
         minimum=0.0,
         maximum=1.0,
     )
     colour_noise: float = config.option(
         0.0,
-        "standard deviation of the noise of colour pictures in training, as a share of the largest "
-        "value; needs a colour camera",
+        "standard deviation of the noise of colour images in training, as a fraction of the "
+        "maximum value; needs a colour camera",
         minimum=0.0,
         maximum=1.0,
     )
@@ -84,7 +84,9 @@ class TrainingSettings:
         63, "number of base episodes to draw start states from", minimum=1, maximum=1008
     )
     engine: EngineName = config.option("mujoco", "simulation engine")
-    habitat: HabitatSettings = config.part(HabitatSettings, "where the engine habitat is")
+    habitat: HabitatSettings = config.part(
+        HabitatSettings, "paths and options of the engine habitat"
+    )
     skill_modules: str | None = config.option(
         None, "comma-separated modules or files that register your own skills"
     )

@@ -144,17 +144,16 @@ def load_teacher(skill: str, where: str, preset: "TrainSettings") -> "Teacher":
     path = pretrained.find_teacher(skill) if shipped else find(skill, where, "teacher")
     network = Network(path, "teacher")
     if network.inputs.skill != skill:
-        raise UserError(f"teacher: {where} acts for {network.inputs.skill}")
+        raise UserError(f"teacher: {where} is a policy for {network.inputs.skill}, not for {skill}")
     held = PolicyInputs.of(skill, "teacher")
     for name in network.inputs.sensors:
         if name not in held.sensors:
             raise UserError(
-                f"teacher: {where} is shown '{name}', which is not among the sensors of "
-                "sensors=teacher"
+                f"teacher: {where} uses '{name}', which is not among the sensors of sensors=teacher"
             )
     if not preset.policy.critic:
         raise UserError(
-            "teacher: it acts by the true state, which environments show with "
+            "teacher: needs the true state, which environments provide with "
             "preset.policy.critic=true"
         )
     columns = held.places(network.inputs).tolist()

@@ -97,7 +97,7 @@ def _checked(episode: Episode, where: str) -> Episode:
     for field in ("id", "scenario", "split"):
         text = getattr(episode, field)
         if not text.isprintable():
-            raise UserError(f"{where}: {field}: {text!r} has characters that cannot be printed")
+            raise UserError(f"{where}: {field}: {text!r} has unprintable characters")
     _check_objects(episode, where)
     _check_home(episode, where)
     if episode.category:
@@ -113,7 +113,7 @@ def _check_objects(episode: Episode, where: str) -> None:
     """
     count, most = len(episode.objects), max(CAPACITIES)
     if count > most:
-        raise UserError(f"{where}: objects: {count} are given, a home takes {most} at most")
+        raise UserError(f"{where}: objects: must be at most {most}, got {count}")
     for number, placed in enumerate(episode.objects):
         if placed.name not in object_kinds():
             raise unknown(f"{where}: objects[{number}].name", placed.name, object_kinds())
@@ -130,7 +130,7 @@ def _check_objects(episode: Episode, where: str) -> None:
     moved: set[int] = set()
     for index in (target.object for target in episode.targets):
         if index in moved:
-            raise UserError(f"{where}: targets.object: {index} has two goals, it can have one")
+            raise UserError(f"{where}: targets.object: {index} has two goals, must have one")
         moved.add(index)
 
 

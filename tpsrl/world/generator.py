@@ -75,8 +75,8 @@ class Source:
             )
         if self.num_objects > least and not self.scenario.clutter:
             raise UserError(
-                f"scenario {self.scenario.name}: clutter: names no objects, but of num_objects="
-                f"{self.num_objects} only {least} are targets"
+                f"scenario {self.scenario.name}: clutter: no objects are given, but of "
+                f"num_objects={self.num_objects} only {least} are targets"
             )
 
 
@@ -109,7 +109,7 @@ def make_episode(
             return settled, reasons
         reasons[settled.partition(" (")[0]] += 1
     worst = ", ".join(f"{why} {count}" for why, count in reasons.most_common(3))
-    raise RunError(f"episode {name}: none of {_EPISODE_TRIES} drafts was good ({worst})")
+    raise RunError(f"episode {name}: all {_EPISODE_TRIES} drafts were rejected ({worst})")
 
 
 def _layout(source: Source, index: int) -> str:

@@ -208,7 +208,7 @@ class DistanceFields:
         if self._apex.size == 0:
             self._apex = np.full((len(self._fields), *field.apex.shape), np.inf, np.float32)
         if field.apex.shape != self._apex.shape[1:]:
-            raise UserError("layout: homes that are asked together must be of one layout set")
+            raise UserError("layout: homes of one batch must have the same layout set")
         self._fields[home] = field
         self._apex[home], self._frame[home] = field.apex, field.frame
 

@@ -116,7 +116,7 @@ def read(path: str | Path, scenario: str | None = None) -> Imported:
         name = f"{stem}_{record.get('episode_id', number)}"
         if name in names:
             name = f"{name}_at_{number}"
-            imported.changed["id that an earlier episode has, numbered apart"] += 1
+            imported.changed["duplicate id, extended by a number"] += 1
         names.add(name)
         if not name.isprintable() or len(name) > LONGEST_TEXT:
             raise UserError(
@@ -157,7 +157,7 @@ def _records(path: Path) -> list[dict[str, Any]]:
         raise UserError(f"import: {path} is damaged, or not JSON ({error})") from None
     records = content.get("episodes") if isinstance(content, dict) else None
     if not isinstance(records, list) or not records:
-        raise UserError(f"import: {path} holds no episodes; habitat-lab's files have 'episodes'")
+        raise UserError(f"import: {path} contains no episodes; habitat-lab's files have 'episodes'")
     needed = ("scene_id", "rigid_objs", "targets", "start_position", "start_rotation")
     for number, record in enumerate(records):
         missing = [key for key in needed if not isinstance(record, dict) or key not in record]
@@ -211,7 +211,7 @@ class _Reader:
         name = Path(str(record["scene_id"])).name.split(".")[0]
         layouts = load_layout_set(_SET).layouts
         if name not in layouts:
-            raise Unusable(f"no layout '{name}' (there are {len(layouts)}, v3_sc0 to v3_sc3)")
+            raise Unusable(f"unknown layout '{name}' (valid: {len(layouts)}, v3_sc0 to v3_sc3)")
         self._layout = layouts[name]
         self._articulation = self._joints(record.get("ao_states") or {})
         joints = joints_at(self._articulation)
@@ -220,7 +220,7 @@ class _Reader:
         self._names = self._handles()
         most = max(CAPACITIES)
         if not 1 <= len(self._names) <= most:
-            raise Unusable(f"it has {len(self._names)} objects, a home has 1 to {most}")
+            raise Unusable(f"{len(self._names)} objects, must be between 1 and {most}")
 
     def _handles(self) -> list[tuple[str, str, np.ndarray]]:
         """Returns name, handle and transform of each object; handles number objects of one name."""
@@ -229,7 +229,7 @@ class _Reader:
         for file, transform in self._record["rigid_objs"]:
             name = str(file).split("/")[-1].split(".")[0]
             if name not in known:
-                raise Unusable(f"no object '{name}'")
+                raise Unusable(f"unknown object '{name}'")
             matrix = _matrix(transform, f"rigid_objs: the transform of {name}")
             result.append((name, f"{name}_:{counts[name]:04d}", matrix))
             counts[name] += 1
@@ -260,13 +260,13 @@ class _Reader:
         targets = []
         for handle, transform in self._record["targets"].items():
             if handle not in index:
-                raise Unusable(f"target '{handle}' is none of the objects")
+                raise Unusable(f"target '{handle}' is not one of the objects")
             matrix = _matrix(transform, f"targets: the transform of {handle}")
             pos, _, found = self._put(self._names[index[handle]][0], matrix, "goal")
             gx, gy, gz = (float(v) for v in pos)
             targets.append(Target(index[handle], (gx, gy, gz), found.name if found else ""))
         if not targets:
-            raise Unusable("it has no targets, so nothing is to be moved")
+            raise Unusable("no targets, must have at least one")
         x, _, z = (float(v) for v in self._record["start_position"])
         _, turn, _, real = (float(v) for v in self._record["start_rotation"])
         return Episode(
@@ -309,7 +309,7 @@ class _Reader:
             return pos, turn, None
         up = found.surface + DROP_M - _bottom(kind, pos, turn)
         if up > _ON_SURFACE_M:
-            self._changed[f"{what} put up by 1 to {100 * _INSIDE_M:.0f} cm onto its surface"] += 1
+            self._changed[f"{what} raised by 1 to {100 * _INSIDE_M:.0f} cm onto its surface"] += 1
         return pos + np.array([0.0, 0.0, up if up > -_ON_SURFACE_M else 0.0]), turn, found
 
     def _inward(self, pos: np.ndarray, on: PlacedReceptacle) -> np.ndarray:
@@ -342,7 +342,9 @@ class _Reader:
                 over = radius == 0.0 or on.over(np.array([x, y, pos[2]]))
                 if over and self._furniture.fits(footprint(kind, x, y, yaw, bottom), -_INTO_M):
                     if radius > 0.0:
-                        self._changed["object moved out of furniture, which is coarser here"] += 1
+                        self._changed[
+                            "object moved out of furniture, whose collision shapes are coarser here"
+                        ] += 1
                     return np.array([x, y, pos[2]])
         raise Unusable(f"{kind.name} is inside furniture")
 
@@ -377,11 +379,11 @@ class _Reader:
                 link = links.get(known)
                 if link is None:
                     if abs(float(value)) > _JOINT_SLACK:
-                        self._changed[f"{body}/{known} closed, since it does not move here"] += 1
+                        self._changed[f"{body}/{known} closed, since it is fixed here"] += 1
                     continue
                 low, high = link.range
                 if not low - _JOINT_SLACK <= float(value) <= high + _JOINT_SLACK:
-                    raise Unusable(f"{body}/{known} at {value}, which opens from {low} to {high}")
+                    raise Unusable(f"{body}/{known}: {value}, must be between {low} and {high}")
                 found[link.key] = min(max(float(value), low), high)
         return {marker: value for marker, value in found.items() if value != 0.0}
 
@@ -395,7 +397,7 @@ def _matrix(transform: Any, what: str) -> np.ndarray:
     """
     matrix = np.array(transform, dtype=np.float64)
     if matrix.shape != (4, 4) or not np.isfinite(matrix).all():
-        raise ValueError(f"{what} is not 4 x 4 and finite")
+        raise ValueError(f"{what} must be 4 x 4 and finite")
     turn = matrix[:3, :3]
     rigid = np.abs(turn).max() < 2.0 and np.abs(turn @ turn.T - np.eye(3)).max() < _SKEW
     if not rigid or np.abs(matrix[:3, 3]).max() > FARTHEST:

@@ -38,7 +38,7 @@ class Scanner:
             shape = (len(self._distance), *floor.distance.shape)
             self._distance = np.zeros(shape, dtype=np.float32)
         if floor.origin != self._origin or floor.distance.shape != self._distance.shape[1:]:
-            raise UserError("layout: homes that are asked together must be of one layout set")
+            raise UserError("layout: homes of one batch must have the same layout set")
         self._distance[home] = floor.distance
 
     def ranges(self, homes: Sequence[int], base: np.ndarray) -> np.ndarray:

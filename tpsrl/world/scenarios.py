@@ -45,7 +45,7 @@ RECEPTACLE_SETS = {
     "drawers": tuple(DRAWERS),
 }
 _LAYOUT_SET = "replica_cad"  # the set with the receptacles and markers of the definitions
-NO_TARGETS = "targets: none is given, but an episode needs one to move"
+NO_TARGETS = "targets: must have at least one entry, got none"
 
 _LONGEST_TITLE = 100  # characters
 _NARROWEST = 0.01  # least value of `target_region`
@@ -99,7 +99,7 @@ class Scenario:
     title: str = config.option("", "title in reports")
     num_objects: int = config.option(30, "number of objects")
     seed_number: int | None = config.option(
-        None, "number in the seed (default: made from the name)"
+        None, "number of the scenario in random seeds (default: derived from the name)"
     )
     targets: list[TargetDraw] = config.entries(list, "target objects, starts and goals")
     clutter: list[str] = config.entries(list, "kinds of other objects")
@@ -108,7 +108,7 @@ class Scenario:
         dict, "initial position of doors and drawers (rad, m)"
     )
     target_region: dict[str, float] = config.entries(
-        dict, "middle fraction of a receptacle for targets"
+        dict, "fraction of a receptacle, around its middle, for targets"
     )
     at_most: dict[str, int] = config.entries(
         dict, "maximum number of other objects on a receptacle"
@@ -137,8 +137,7 @@ class Scenario:
             targets += _targets(draw, f"{where}targets[{index}].")
             if len(targets) > max(CAPACITIES):
                 raise UserError(
-                    f"{where}targets: {len(targets)} or more, a home takes {max(CAPACITIES)} "
-                    "objects at most"
+                    f"{where}targets: must be at most {max(CAPACITIES)}, got {len(targets)} or more"
                 )
         _check_range(self.num_objects, len(targets), max(CAPACITIES), f"{where}num_objects")
         entries = {
@@ -157,7 +156,7 @@ class Scenario:
     def _check(self, where: str) -> None:
         _check_range(self.own_seed, 0, config.MOST_WHOLE, f"{where}seed_number")
         if self.clutter and not self.clutter_on:
-            raise UserError(f"{where}clutter_on: names no receptacle for the clutter")
+            raise UserError(f"{where}clutter_on: clutter needs at least one receptacle, got none")
         _check_joints(self.articulation, f"{where}articulation")
         for field, values in (("target_region", self.target_region), ("at_most", self.at_most)):
             _check_names(values, _receptacle_names(), f"{where}{field}")
@@ -216,8 +215,8 @@ def check_name(name: str, field: str) -> None:
     """
     if not re.fullmatch(r"[A-Za-z0-9][\w-]*", name) or len(name) > _LONGEST_TITLE:
         raise UserError(
-            f"{field}: only letters, digits, '_' and '-', as in my_scenario, and at most "
-            f"{_LONGEST_TITLE} of them"
+            f"{field}: must have letters, digits, '_' and '-' only, as in my_scenario, and at most "
+            f"{_LONGEST_TITLE} characters"
         )
 
 
@@ -235,7 +234,7 @@ def _targets(draw: TargetDraw, where: str) -> list[TargetDraw]:
     goals = _receptacles(draw.goals, f"{where}goals")
     for field, names in (("objects", objects), ("starts", starts), ("goals", goals)):
         if not names:
-            raise UserError(f"{where}{field}: names none")
+            raise UserError(f"{where}{field}: must have at least one entry, got none")
     _check_joints(draw.opened, f"{where}opened")
     return [TargetDraw(objects, starts, goals, draw.opened)] * draw.count
 

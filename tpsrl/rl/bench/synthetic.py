@@ -123,7 +123,9 @@ class SyntheticVecEnv:
             reward = float(note["reward"])
             self._envs[env_id].restore(arrays, note)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise UserError(f"snapshot: not one of a synthetic environment ({error!r})") from None
+            raise UserError(
+                f"snapshot: not a snapshot of a synthetic environment ({error!r})"
+            ) from None
         self._reward[env_id] = reward
 
     def close(self) -> None:

@@ -80,6 +80,6 @@ def _check(settings: CollectorSettings) -> None:
         raise UserError(f"inference_workers: must be at least 1, got {threads}")
     if threads > 1 and settings.processes == 0:
         raise UserError(
-            f"inference_workers: {threads} need environments in processes of their own, "
-            "and processes is 0; nearest: 1"
+            f"inference_workers: {threads} requires environments in worker processes, "
+            "but processes is 0; nearest: 1"
         )

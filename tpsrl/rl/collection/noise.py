@@ -81,7 +81,7 @@ class Noise:
             if arrays["block"].shape != self._block.shape:
                 raise ValueError(f"shape {arrays['block'].shape}, here {self._block.shape}")
             if not ((arrays["at"] >= 0) & (arrays["at"] <= self._block.shape[1])).all():
-                raise ValueError("a place outside of its block")
+                raise ValueError("a position outside of its block")
             self._block[:], self._at[:] = arrays["block"], arrays["at"]
             if self._last is not None:
                 if arrays["last"].shape != self._last.shape or np.isinf(arrays["last"]).any():
@@ -90,4 +90,4 @@ class Noise:
             for rng, state in zip(self._rngs, note["states"], strict=True):
                 rng.bit_generator.state = state
         except (KeyError, OverflowError, TypeError, ValueError) as error:
-            raise UserError(f"snapshot: its noise does not fit ({error!r})") from None
+            raise UserError(f"snapshot: the noise does not fit ({error!r})") from None

@@ -33,7 +33,7 @@ from tpsrl.rl.distributed import slurm
 from tpsrl.rl.distributed.group import Group, reaching_others
 
 _LOOK_S = 0.003  # between two reads of the shared counters; one takes about 0.1 ms
-_LOST = "lost rank 0, where they count"
+_LOST = "lost the counters of rank 0"
 _APART = 2**31  # two counters in one number of the store, so that they are read together
 
 
@@ -234,7 +234,7 @@ def _store(group: Group) -> distributed.Store:
     host = slurm.variables(os.environ)["MASTER_ADDR"]
     own = None
     if group.rank == 0:
-        with reaching_others("no store for what they count"):
+        with reaching_others("could not open a store for the counters"):
             own = distributed.TCPStore(host, 0, None, is_master=True, wait_for_workers=False)
     port = group.share(None if own is None else own.port)
     if own is not None:

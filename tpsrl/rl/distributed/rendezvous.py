@@ -103,7 +103,7 @@ def agree(store: distributed.Store, rank: int, size: int, wait_s: float) -> str:
         while not all(store.check([key]) for key in greeted.values()):
             if time.monotonic() > end:
                 late = [n for n, key in greeted.items() if not store.check([key])]
-                raise RunError(f"ranks: {', '.join(late)} did not come within {wait_s:g} s")
+                raise RunError(f"ranks: {', '.join(late)} did not connect within {wait_s:g} s")
             time.sleep(_LOOK_S)
         heard = {n: store.get(key).decode() for n, key in greeted.items()}
         store.set(f"{word}/heard", json.dumps(heard))
@@ -120,7 +120,7 @@ def agree(store: distributed.Store, rank: int, size: int, wait_s: float) -> str:
                 if heard.get(str(rank)) == word:
                     return meeting
         time.sleep(_LOOK_S)
-    raise RunError(f"ranks: rank 0 did not come within {wait_s:g} s")
+    raise RunError(f"ranks: rank 0 did not connect within {wait_s:g} s")
 
 
 def _is_of_torchrun(env: Mapping[str, str]) -> bool:

@@ -121,7 +121,9 @@ class ColouredVecEnv(WrappedVecEnv):
                     raise ValueError(f"{name} is not finite")
                 values[env_id] = arrays[name]
         except (KeyError, TypeError, ValueError) as error:
-            raise UserError(f"snapshot: not one of an environment with colours ({error})") from None
+            raise UserError(
+                f"snapshot: not a snapshot of an environment with colours ({error})"
+            ) from None
         if note.get(ANEW):
             self._draw(env_id)
             self._show([env_id], self.vec_env.observe([env_id]))

@@ -23,7 +23,7 @@ SUPERVISED = ("quarantine", "failures", "restarts")
 
 PoolSnapshot = tuple[dict[str, np.ndarray], Json]  # arrays, JSON types
 
-_LEFT = "the engine cannot restore it; its episode begins anew"
+_LEFT = "the engine cannot restore it; its episode restarts"
 _BUFFERS = "buffers"  # prefix of the arrays of a snapshot that belong to no environment
 
 
@@ -201,9 +201,9 @@ def unpack_snapshot(
     """
     notes = note.get("environments")
     if not isinstance(notes, list):
-        raise UserError("snapshot: not one of environments")
+        raise UserError("snapshot: not a snapshot of environments")
     if len(notes) != num_envs:
-        raise UserError(f"snapshot: of {len(notes)} environments, here are {num_envs}")
+        raise UserError(f"snapshot: has {len(notes)} environments, must have {num_envs}")
     buffers: dict[str, np.ndarray] = {}
     parts: list[dict[str, np.ndarray]] = [{} for _ in notes]
     try:
@@ -211,6 +211,6 @@ def unpack_snapshot(
             where, _, name = key.partition("/")
             (buffers if where == _BUFFERS else parts[int(where)])[name] = values
     except (ValueError, IndexError) as error:
-        raise UserError(f"snapshot: not one of environments ({error!r})") from None
+        raise UserError(f"snapshot: not a snapshot of environments ({error!r})") from None
     episodes = episodes_from_json(note.get("episodes", []))
     return buffers, list(zip(parts, notes, strict=True)), episodes

@@ -165,7 +165,9 @@ class SerialEnvPool:
         """See `EnvPool.restore`."""
         buffers, environments, episodes = unpack_snapshot(arrays, note, self.num_envs)
         if note.get("lost"):
-            raise UserError("snapshot: environments were being replaced; resume it with workers")
+            raise UserError(
+                "snapshot: environments were being replaced; resume with worker processes"
+            )
         for env, (parts, about) in enumerate(environments):
             self._vec_env.restore(env, parts, about)
         self._buffers.load(buffers)

@@ -25,7 +25,7 @@ from tpsrl.runtime import machine
 ArrayLayout = Mapping[str, tuple[tuple[int, ...], Any]]  # name -> shape, dtype
 
 _LINE = 64  # bytes: every array begins on its own cache line, and every semaphore has one
-_NO_SEMAPHORES = "processes: workers need semaphores in shared memory, which this system has not"
+_NO_SEMAPHORES = "processes: workers need semaphores in shared memory, which this system lacks"
 
 
 class SharedArrays:

@@ -118,14 +118,14 @@ class StepBuffers:
         """
         try:
             if not np.isin(arrays["state"], (IDLE, STEPPING, READY)).all():
-                raise ValueError("a state in which none is saved")
+                raise ValueError("a state in which no snapshot is taken")
             for name in _PLAIN:
                 getattr(self, name)[:] = arrays[name]
             cut = (self.state != IDLE) & self.truncated
             for name, values in self.final.items():
                 values[cut] = arrays[f"final.{name}"]
         except (KeyError, ValueError) as error:
-            raise UserError(f"snapshot: not of such environments ({error!r})") from None
+            raise UserError(f"snapshot: not a snapshot of these environments ({error!r})") from None
 
 
 def check_finite(names: Sequence[int], starts: Sequence[int], fields: Observation) -> None:

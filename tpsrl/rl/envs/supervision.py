@@ -117,7 +117,7 @@ class Supervisor:
         shared[1 + len(known) : 1 + len(known) + len(taken)] = taken
         shared[0] += len(taken)
         if len(taken) < len(new):
-            self._say(f"quarantine is full: start {some(new[len(taken) :])} is drawn on")
+            self._say(f"quarantine is full: start {some(new[len(taken) :])} is still drawn")
 
     def to_json(self) -> Json:
         """Returns the history of the workers as JSON types, by the names in `pool.SUPERVISED`."""
@@ -144,7 +144,7 @@ class Supervisor:
             for worker in self._group.workers:
                 worker.restarts = max(worker.restarts, int(restarts[worker.envs].max()))
         except (TypeError, ValueError, IndexError) as error:
-            raise UserError(f"snapshot: its supervision is damaged ({error!r})") from None
+            raise UserError(f"snapshot: the supervision is damaged ({error!r})") from None
 
     def _attach_new(self) -> None:
         """Sends the shared memory to new workers that have made their environments."""
@@ -213,4 +213,4 @@ class Supervisor:
         ]
         if new:
             self.quarantine(new)
-            self._say(f"start {some(new)} is not drawn any more")
+            self._say(f"start {some(new)} is quarantined")

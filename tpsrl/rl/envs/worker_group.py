@@ -144,7 +144,7 @@ class WorkerGroup:
             RunError: the workers were closed.
         """
         if self._shared is None or self._buffers is None:
-            raise RunError("worker processes: they were closed")
+            raise RunError("worker processes: closed")
         return self._buffers
 
     def array(self, name: str) -> np.ndarray:
@@ -154,7 +154,7 @@ class WorkerGroup:
             RunError: the workers were closed.
         """
         if self._shared is None:
-            raise RunError("worker processes: they were closed")
+            raise RunError("worker processes: closed")
         return self._shared[name]
 
     # -- messages ------------------------------------------------------------------------------

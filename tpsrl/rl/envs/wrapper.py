@@ -78,11 +78,13 @@ class WrappedVecEnv:
                 continue
             if self.prefix + name not in arrays:
                 raise UserError(
-                    f"snapshot: {self.prefix}{name} is missing; it is of other settings"
+                    f"snapshot: {self.prefix}{name} is missing; the snapshot has other settings"
                 )
             values, shape = arrays[self.prefix + name], own.shape[1:]
             if values.dtype != own.dtype or values.shape != shape or not np.isfinite(values).all():
-                raise UserError(f"snapshot: {self.prefix}{name}: not {shape} finite {own.dtype}")
+                raise UserError(
+                    f"snapshot: {self.prefix}{name}: must be {shape} finite {own.dtype}"
+                )
             own[env_id] = values
 
     def close(self) -> None:

@@ -104,7 +104,7 @@ def check_auxiliary(name: str, field: str = "auxiliary") -> None:
     """
     known = auxiliary_names()
     if name not in known:
-        own = "auxiliary_modules=FILE_OR_MODULE makes one of your own known"
+        own = "register your own losses with auxiliary_modules=FILE_OR_MODULE"
         raise UserError(f"{unknown(field, name, known)}; {own}")
 
 

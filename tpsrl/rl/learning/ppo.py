@@ -117,7 +117,10 @@ class PPO:
         if settings.imitation_coef > 0.0 and imitation is None:
             raise UserError("imitation_coef: there are no demonstrations to imitate; set it to 0")
         if settings.value_epochs and policy.critic is None:
-            raise UserError("value_epochs: the value has no network of its own; policy.critic=true")
+            raise UserError(
+                "value_epochs: there is no separate value network; set it to 0, or "
+                "policy.critic=true"
+            )
         self.policy, self.settings, self._imitation = policy, settings, imitation
         self.group: Group = group or Alone()
         self._parameters = {n: p for n, p in policy.named_parameters() if p.requires_grad}
@@ -504,8 +507,8 @@ def _complaint(policy: ActorCritic, rollout: Rollout) -> str:
         seen[name.replace("_", " ")] = getattr(rollout, name)[rows]
     seen |= {f"parameter {name}": p.detach() for name, p in policy.named_parameters()}
     guilty = [name for name, t in seen.items() if not bool(torch.isfinite(t).all())]
-    cause = f"{guilty[0]} is not either" if guilty else "though all of its inputs are"
-    return f"the loss of a mini-batch is not finite, {cause}; the policy was not changed by it"
+    cause = f"nor is {guilty[0]}" if guilty else "although all of its inputs are"
+    return f"the loss of a mini-batch is not finite, {cause}; the policy is unchanged"
 
 
 def _under(prefix: str, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -514,4 +517,4 @@ def _under(prefix: str, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Ten
 
 
 def _which(own: bool) -> str:
-    return "lacks" if own else "knows a"
+    return "lacks" if own else "has an unknown entry"

@@ -52,8 +52,8 @@ class PPOSettings:
     )
     base_batch: int = config.option(
         0,
-        "mini-batch size that learning_rate is for: the rate is multiplied by the root of the "
-        "actual size over this, and decays to learning_rate by half of training; 0: not scaled",
+        "reference mini-batch size of learning_rate: the rate is multiplied by the square root of "
+        "the actual size over this, and decays to learning_rate by half of training; 0: not scaled",
         minimum=0,
     )
     value_learning_rate: float | None = config.option(
@@ -100,7 +100,7 @@ class PPOSettings:
     clip_value_loss: bool = config.option(False, "clip value updates by `clip`")
     entropy_coef: float = config.option(
         1e-3,
-        "initial entropy coefficient; 0: no entropy bonus, and none is learned",
+        "initial entropy coefficient; 0: no entropy bonus, even with entropy_learned",
         minimum=0,
         maximum=_LARGEST_WEIGHT,
     )

@@ -44,10 +44,10 @@ class Teacher:
     ) -> None:
         if policy.memory_size or pictures_of(policy.spec.observations):
             raise UserError(
-                "teacher: it has a camera or a memory; one acts on the true state alone"
+                "teacher: must act on the true state alone, but has a camera or a memory"
             )
         if policy.settings.previous_action:
-            raise UserError("teacher: it is shown its previous action, which a student's is not")
+            raise UserError("teacher: must not have its previous action as an input")
         self.policy = policy.eval().requires_grad_(False)
         self._columns = torch.as_tensor(columns, dtype=torch.int64)
         self._switches = list(switches)

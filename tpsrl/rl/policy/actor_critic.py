@@ -385,7 +385,7 @@ def _encoder(spec: EnvSpec, settings: PolicySettings) -> tuple[nn.Module | None,
 def _critic(spec: EnvSpec, settings: PolicySettings) -> nn.Sequential:
     """Creates the layers from the true state to the input of the value head."""
     if CRITIC not in spec.observations:
-        raise UserError("critic: the environments do not show the true state")
+        raise UserError("critic: the environments do not provide the true state")
     if settings.separate_value:
         raise UserError("separate_value: contradicts critic; set one of them to false")
     inputs = _state_size(spec.observations[CRITIC][0], settings)

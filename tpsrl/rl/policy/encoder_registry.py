@@ -87,7 +87,7 @@ def check_encoder(name: str, field: str = "encoder") -> None:
     """
     known = encoder_names()
     if name not in known:
-        own = "encoder_modules=FILE_OR_MODULE makes one of your own known"
+        own = "register your own encoders with encoder_modules=FILE_OR_MODULE"
         raise UserError(f"{unknown(field, name, known)}; {own}")
 
 
@@ -171,9 +171,9 @@ def encode_channels(name: str, width: int, shape: tuple[int, int, int], size: in
         raise
     except Exception as error:
         raise UserError(
-            f"encoder {name}: cannot look at {shape[0]} channels ({type(error).__name__}); it is "
-            "made by (width, (channels, height, width), size) for several pictures; nearest: "
-            f"cameras=head_depth:{shape[1]}"
+            f"encoder {name}: cannot process {shape[0]} channels ({type(error).__name__}); for "
+            "several images its constructor must accept (width, (channels, height, width), size); "
+            f"nearest: cameras=head_depth:{shape[1]}"
         ) from None
     return made
 
@@ -201,9 +201,9 @@ def _check_vectors(name: str, encoder: nn.Module, shape: Sequence[int], size: in
         vectors, fewer = encoder(images), encoder(images[:2])
     if vectors.shape != (3, size):
         given = tuple(vectors.shape)
-        raise UserError(f"encoder {name}: makes {given} of 3 images, must make {(3, size)}")
+        raise UserError(f"encoder {name}: returns {given} for 3 images, must return {(3, size)}")
     if not torch.allclose(vectors[:2], fewer, rtol=1e-3, atol=1e-4, equal_nan=True):
         raise UserError(
-            f"encoder {name}: makes another vector of an image when other images are beside it, or "
-            "by chance; do without batch normalisation and dropout"
+            f"encoder {name}: the vector of an image depends on the other images of the batch, or "
+            "on chance; do not use batch normalisation or dropout"
         )

@@ -86,7 +86,7 @@ class Tower(nn.Module):
     def _channels(self, name: str) -> int:
         kind = kind_of(name)
         if kind == CLASSES and self.classes < 2:
-            raise UserError(f"{name}: the environment does not say how many classes there are")
+            raise UserError(f"{name}: the environment does not define the number of classes")
         channels = {COLOUR: _COLOURS, INSTANCES: _COLOURS, CLASSES: self.classes - 1}
         return channels.get(kind or DEPTH, 1)
 

@@ -81,8 +81,8 @@ class Checkpoint:
         """
         if self.note["format"] != FORMAT:
             raise UserError(
-                f"resume: {self.path} is of format {self.note['format']}, as tpsrl {self.version} "
-                f"wrote them; a policy can act by it, but only format {FORMAT} can be resumed"
+                f"resume: {self.path} has format {self.note['format']}, written by tpsrl "
+                f"{self.version}; its policy can be used, but only format {FORMAT} can be resumed"
             )
 
     @property
@@ -174,18 +174,18 @@ def load(path: str | os.PathLike[str], part: str = "", field: str = "checkpoint"
     except SafetensorError as error:
         raise UserError(f"{field}: {path} is truncated or not a checkpoint ({error})") from None
     if text is None:
-        raise UserError(f"{field}: {path} is not one of tpsrl's")
+        raise UserError(f"{field}: {path} is not a checkpoint of tpsrl")
     try:
         note = files.parse_json(text)
     except ValueError as error:
-        raise UserError(f"{field}: {path} is not one of tpsrl's ({error})") from None
+        raise UserError(f"{field}: {path} is not a checkpoint of tpsrl ({error})") from None
     written = note.get("format") if isinstance(note, dict) else None
     if type(written) is not int:
-        raise UserError(f"{field}: {path} is not one of tpsrl's (no 'format')")
+        raise UserError(f"{field}: {path} is not a checkpoint of tpsrl (no 'format')")
     if written not in _READABLE:
         by = f", written by tpsrl {note['version']}" if "version" in note else ""
         raise UserError(
-            f"{field}: {path} is of format {written}{by}; this version, tpsrl "
+            f"{field}: {path} has format {written}{by}; this version, tpsrl "
             f"{tpsrl.__version__}, reads {' and '.join(map(str, _READABLE))}"
         )
     names = [name for name in sorted(tensors) if not part or name.startswith(f"{part}.")]
@@ -269,7 +269,7 @@ def network_of(checkpoint: Checkpoint) -> tuple[EnvSpec, PolicySettings]:
         with _about(checkpoint):
             least = size.count(spec, settings) or least
     if least > stored:
-        raise checkpoint.refused("is of another network (its size)")
+        raise checkpoint.refused("has another network (its size)")
     return spec, settings
 
 
@@ -287,7 +287,7 @@ def policy_spec(checkpoint: Checkpoint) -> EnvSpec:
         raise checkpoint.refused("has no valid 'spec'")
     spec = EnvSpec(shapes, seen.mask, rays=seen.rays, far=seen.far, classes=seen.classes)
     if size.takes_too_much(spec):
-        raise checkpoint.refused("is of another network (the size of what it sees)")
+        raise checkpoint.refused("has another network (the size of its observations)")
     return spec
 
 
@@ -313,8 +313,8 @@ def policy_settings(checkpoint: Checkpoint) -> PolicySettings:
     module = checkpoint.note.get("encoder_module")
     if isinstance(module, str):
         raise checkpoint.refused(
-            f"has an encoder that is not known, '{settings.encoder}'; encoder_modules={module} "
-            "makes it known"
+            f"has an unknown encoder, '{settings.encoder}'; register it with "
+            f"encoder_modules={module}"
         )
     with _about(checkpoint):
         encoders.check_encoder(settings.encoder)
@@ -346,10 +346,10 @@ def put_weights(
     own = policy.state_dict()
     for name in sorted(own.keys() | weights.keys()):
         if name not in weights or name not in own or weights[name].shape != own[name].shape:
-            raise UserError(f"{field}: {path} is of another network ({name})")
+            raise UserError(f"{field}: {path} has another network ({name})")
         kind = weights[name].dtype
         if kind not in (_FLOATS if own[name].is_floating_point() else (own[name].dtype,)):
-            raise UserError(f"{field}: {path}: {name} is of numbers of the wrong kind, {kind}")
+            raise UserError(f"{field}: {path}: {name} has the wrong type, {kind}")
         if not bool(torch.isfinite(weights[name]).all()):
             raise UserError(f"{field}: {path}: {name} is not finite")
     policy.load_state_dict(weights)

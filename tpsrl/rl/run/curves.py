@@ -50,7 +50,7 @@ class Curve:
         except Exception as error:
             if not self._failed:
                 reason = one_line(f"{type(error).__name__}: {error}")
-                print(f"{self._folder / CURVE} is not drawn: {reason}", file=sys.stderr, flush=True)
+                print(f"cannot draw {self._folder / CURVE}: {reason}", file=sys.stderr, flush=True)
             self._failed = True
 
     def _keep(self, row: Json) -> None:

@@ -156,7 +156,7 @@ def parse(text: str) -> list[str]:
     if len(set(names)) < len(names):
         raise UserError(f"logger: '{text}' contains a duplicate")
     if NONE in names and len(names) > 1:
-        raise UserError(f"logger: '{text}' has none and others; choose")
+        raise UserError(f"logger: '{text}' combines none with others; choose one")
     return [name for name in names if name != NONE]
 
 
@@ -194,7 +194,7 @@ def _begun(name: str, run: LoggedRun) -> Logger:
     except Exception as error:
         # The exceptions of the services have no common base class.
         reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise UserError(f"logger: {name} cannot begin ({reason})") from None
+        raise UserError(f"logger: {name} cannot start ({reason})") from None
 
 
 def _imported(name: str) -> Any:
@@ -202,5 +202,5 @@ def _imported(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError:
         raise UserError(
-            f"logger: {name} is not installed; the extra '{name}' has it (pip install '.[{name}]')"
+            f"logger: {name} is not installed; install the extra '{name}' (pip install '.[{name}]')"
         ) from None

@@ -76,7 +76,7 @@ class Practice:
         for name, own in (("rate", self._rate), ("tries", self._tries)):
             values = found[name].numpy() if name in found else None
             if values is None or values.shape != own.shape or values.dtype != own.dtype:
-                raise UserError(f"{PART}: {name} in the checkpoint is not of these starts")
+                raise UserError(f"{PART}: {name} in the checkpoint does not fit these start states")
             if not ((values >= 0) & np.isfinite(values)).all():
                 raise UserError(f"{PART}: {name} in the checkpoint is damaged")
             own[:] = values

@@ -138,8 +138,8 @@ class TrainSettings:
             )
         if threads > 1 and (processes == 0 or self.collector == BATCH):
             raise UserError(
-                f"{prefix}inference_workers: {threads} need environments in processes of their "
-                "own, and there are none; nearest: 1"
+                f"{prefix}inference_workers: {threads} requires environments in worker processes, "
+                "but there are none; nearest: 1"
             )
         if self.ppo.imitation_coef > 0.0 and not demos:
             raise UserError(
@@ -162,7 +162,7 @@ class TrainSettings:
             )
         if self.ppo.value_epochs and not self.policy.critic:
             raise UserError(
-                f"{prefix}ppo.value_epochs: the value has no network of its own; set it to 0, or "
+                f"{prefix}ppo.value_epochs: there is no separate value network; set it to 0, or "
                 f"{prefix}policy.critic=true"
             )
 

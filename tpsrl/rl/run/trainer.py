@@ -227,8 +227,8 @@ class Trainer:
         """
         records = self._records()
         self._tell(
-            f"collecting the first {self._whole:,} steps; code that is not compiled yet is "
-            "compiled now, once"
+            f"collecting the first {self._whole:,} steps; functions that are not in the cache are "
+            "compiled once"
         )
         self._saved = time.monotonic()
         with contextlib.closing(records), self._signals:
@@ -354,7 +354,7 @@ class Trainer:
         """Loads the state of this rank; None if the rank did not exist when it was saved."""
         path = self._rank_file(checkpoint.get("updates", Count), self.group.rank)
         if self.group.rank >= checkpoint.note.get("ranks", 1) or not path.is_file():
-            self._watcher.say("not among the ranks that saved: its episodes begin anew")
+            self._watcher.say("no saved state for this rank: its episodes restart")
             return None
         own = checkpoints.load(path, field="resume")
         self.ppo.shuffle = own.part("shuffle")["state"]

@@ -111,8 +111,8 @@ class Validation:
         found = Validated([done[start] for start in self._starts if start in done], lost)
         if found.given_up:
             self._say(
-                f"validation given up: {len(lost)} of {len(self._starts)} starts are lost "
-                f"({cause}); the training goes on"
+                f"validation aborted: {len(lost)} of {len(self._starts)} starts are lost "
+                f"({cause}); the training continues"
             )
             self.lost = {}  # Hardly the start states' fault, so the next validation has all again.
         return found
@@ -133,7 +133,7 @@ class Validation:
         group, left = passage.starts, passage.left()
         if len(group) == 1:
             self.lost[group[0]] = str(broken)
-            self._say(f"validation: start {group[0]} is left out ({broken})")
+            self._say(f"validation: start {group[0]} is skipped ({broken})")
             return []
         suspects = left if broken.envs is None else passage.at(broken.envs)
         others = [start for start in left if start not in suspects]

@@ -84,7 +84,7 @@ def encoder_of(own: PolicySettings, checkpoint: Checkpoint) -> PolicySettings:
     """
     theirs = checkpoints.policy_settings(checkpoint)
     if theirs.encoder == _BLIND:
-        raise UserError(f"encoder: {checkpoint.path} has none to take, it acts without camera")
+        raise UserError(f"encoder: {checkpoint.path} has no encoder, since it has no camera")
     return dataclasses.replace(own, **{name: getattr(theirs, name) for name in _OF_ENCODER})
 
 

@@ -72,8 +72,8 @@ class Connection:
         if header.get("protocol") != worker.PROTOCOL:
             self.close()
             raise UserError(
-                f"habitat.python: {program}: its worker speaks protocol {header.get('protocol')}, "
-                f"this tpsrl {worker.PROTOCOL}"
+                f"habitat.python: {program}: its worker has protocol {header.get('protocol')}, "
+                f"must have {worker.PROTOCOL}"
             )
         versions: dict[str, str] = header["versions"]
         return versions
@@ -139,7 +139,7 @@ class Connection:
         code, output = self._process.returncode, self._said()
         how = "closed its connection" if code is None else _end(code)
         if silent or _HUNG in output:
-            how = f"was silent for {self._within_s:g} s and was ended"
+            how = f"did not respond for {self._within_s:g} s and was killed"
         return HomeLost(f"the Habitat process {how}{output}")
 
     def _said(self) -> str:

@@ -19,14 +19,16 @@ class HabitatSettings:
     pictures need; `timeout_s` the longest time in seconds until a process replies.
     """
 
-    python: str = config.option("", "Python that has habitat_sim (default: this one)")
-    data: str = config.option(".", "folder that holds habitat-lab's data/")
-    gpu: int = config.option(-1, "number of the GPU that renders; -1: software", minimum=-1)
+    python: str = config.option("", "Python interpreter with habitat_sim (default: this one)")
+    data: str = config.option(".", "folder that contains habitat-lab's data/")
+    gpu: int = config.option(-1, "number of the GPU for rendering; -1: software", minimum=-1)
     depth: int = config.option(
         128, "height and width of the head camera in pixels", minimum=16, maximum=512
     )
-    colour: bool = config.option(False, "load textures, which videos need")
-    timeout_s: float = config.option(300.0, "seconds that a process may be silent", minimum=1.0)
+    colour: bool = config.option(False, "load textures (needed for videos)")
+    timeout_s: float = config.option(
+        300.0, "seconds until a process without response is killed", minimum=1.0
+    )
 
     def interpreter(self) -> str:
         """Returns the absolute path of the interpreter.
@@ -37,7 +39,7 @@ class HabitatSettings:
         path = os.path.abspath(os.path.expanduser(self.python or sys.executable))
         if not os.access(path, os.X_OK) or Path(path).is_dir():
             raise UserError(
-                f"habitat.python: '{path}' is not a program; give the python of the environment "
-                "that has habitat_sim, such as ~/miniconda3/envs/habitat/bin/python"
+                f"habitat.python: '{path}' is not a program; name the interpreter with "
+                "habitat_sim, such as ~/miniconda3/envs/habitat/bin/python"
             )
         return path

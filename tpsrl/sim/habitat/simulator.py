@@ -103,8 +103,8 @@ class HabitatSimulator:
         for env, episode in zip(env_ids, episodes, strict=True):
             if len(episode.objects) > self._slots:
                 raise UserError(
-                    f"episode {episode.id}: objects: {len(episode.objects)}, "
-                    f"more than a home of {self._slots} holds"
+                    f"episode {episode.id}: objects: {len(episode.objects)} given, this home has "
+                    f"room for {self._slots}"
                 )
             self._episodes[env] = episode
         self._together(self._begin, env_ids)
@@ -231,8 +231,8 @@ class HabitatSimulator:
         whole = self.settings.depth
         if whole % height or whole % width:
             raise UserError(
-                f"habitat.depth: {whole} pixels are no multiple of the {height} x {width} that "
-                f"are asked for; use habitat.depth={max(height, width)}"
+                f"habitat.depth: {whole} pixels are not a multiple of the requested {height} x "
+                f"{width}; use habitat.depth={max(height, width)}"
             )
         out = np.empty((len(env_ids), height, width), dtype=np.float32)
         found, lost = self._ask_all(env_ids, "depth", [{}] * len(env_ids))

@@ -316,7 +316,7 @@ class Home:
 
         sim, name = self.sim, "picture {height} {width} {fov}".format(**view)
         if not self.settings["colour"]:
-            raise Refusal("colour: false, without textures there are no pictures; use true")
+            raise Refusal("colour: false, but images need textures; use true")
         if name not in sim._sensors:
             camera = habitat_sim.CameraSensorSpec()
             camera.uuid, camera.sensor_type = name, habitat_sim.SensorType.COLOR
@@ -411,7 +411,7 @@ def serve(link: socket.socket) -> None:
             ask = header["ask"]
             if ask == "hello":
                 if header["protocol"] != PROTOCOL:
-                    raise Refusal(f"protocol {header['protocol']}, this worker speaks {PROTOCOL}")
+                    raise Refusal(f"protocol {header['protocol']}, this worker has {PROTOCOL}")
                 send(link, {"protocol": PROTOCOL, "versions": versions()})
             elif ask == "open":
                 home = Home(header["settings"])
@@ -435,7 +435,7 @@ def serve(link: socket.socket) -> None:
                 send(link, {})
                 return
             else:
-                raise Refusal(f"'{ask}' is not known to this worker")
+                raise Refusal(f"unknown request '{ask}'")
         except Refusal as error:
             send(link, {"refused": str(error)})
         except Exception as error:

@@ -317,10 +317,10 @@ class WarpBatch:
             if bool(lost.any()):
                 env = self._fullest() if what == "contacts" else int(lost.nonzero()[0, 0])
                 raise RunError(
-                    f"{self._named(env)} has outgrown the room for {what} "
-                    f"({self._room[what]} a home); make the simulator with more `{what}`"
+                    f"{self._named(env)} has too many {what} (room for {self._room[what]} per "
+                    f"home); create the simulator with a larger `{what}`"
                 )
-        raise RunError(f"{self._named(int(wrong.nonzero()[0, 0]))} is not finite any more")
+        raise RunError(f"{self._named(int(wrong.nonzero()[0, 0]))} is not finite")
 
     def _fullest(self) -> int:
         """Returns the home with the most contacts, since all homes share the room for contacts."""
