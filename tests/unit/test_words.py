@@ -17,6 +17,8 @@ UNCLEAR = (
     "anew", "in turn", "in the stead", "is no", "made of", "so many", "told", "whoever",
     "what looks", "what sees", "what acts", "nobody", "somebody",
 )  # fmt: skip
+# Those that are unclear in docstrings too.
+UNCLEAR_ANYWHERE = tuple(one for one in UNCLEAR if one not in ("in turn", "is no", "made of"))
 MESSAGES = ("UserError", "RunError", "option", "refused")
 
 
@@ -79,6 +81,23 @@ def test_help_and_errors_contain_no_unclear_phrase() -> None:
         for name, path in modules()
         for text in prose_of(parsed(path))
         if (phrases := unclear(text))
+    }
+    assert found == {}
+
+
+def docstrings_of(tree: ast.AST) -> Iterator[str]:
+    """Yields the docstrings of a module, its classes and its functions."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            yield ast.get_docstring(node) or ""
+
+
+def test_docstrings_contain_no_unclear_phrase() -> None:
+    found = {
+        f"{name}: {text}": phrases
+        for name, path in modules()
+        for text in docstrings_of(parsed(path))
+        if (phrases := [one for one in unclear(text) if one in UNCLEAR_ANYWHERE])
     }
     assert found == {}
 

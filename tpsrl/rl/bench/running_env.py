@@ -135,7 +135,7 @@ class RunningVecEnv:
         self._rngs = [np.random.default_rng((seed, name, restarts)) for name in self._names]
 
     def avoid(self, starts: Sequence[int]) -> None:
-        """Does nothing: starts are drawn anew each time."""
+        """Does nothing: starts are drawn at each reset."""
 
     def weigh(self, weights: np.ndarray) -> None:
         """Does nothing: starts have no groups."""

@@ -108,7 +108,7 @@ class SyntheticEnv:
     duration of all steps and resets so far.
 
     The reward is 1 less the mean squared distance between the action, clipped to [-1, 1], and the
-    first ten entries of the state, which are drawn anew in each step.
+    first ten entries of the state, which are drawn in each step.
 
     An environment that replaces a lost one has its number of `restarts`, and draws other episodes.
 
