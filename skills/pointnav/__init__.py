@@ -24,6 +24,7 @@ SPEC = register(
             "shortest_path": f"{_BASELINES}:ShortestPathFollower",
         },
         default_agent="shortest_path",
+        teacher="pointnav.teacher.safetensors",
         gym_id="tpsrl/PointNav-v0",
         protocols={"habitat": ProtocolValues(PointNavThresholds(), alone=SkillLimits(500))},
     )
