@@ -153,7 +153,8 @@ def polish(settings: PolishSettings) -> list[PolishRound]:
     check(settings)
     out = files.check_writable(settings.out)
     _check_same(settings, out / _CONFIG)
-    policies = {name: pretrained.WORD for name in pretrained.names()} | settings.skills.given()
+    shipped = [name for name in pretrained.names() if name in registry.planned()]
+    policies = dict.fromkeys(shipped, pretrained.WORD) | settings.skills.given()
     rounds: list[PolishRound] = []
     for number in range(1, settings.rounds + 1):
         made = _Round(settings, out / f"round{number}", policies).run(number)
