@@ -188,7 +188,7 @@ class Tried:
         if found["code"] not in ended:
             wrong.append(f"exit code {found['code']}: {found['err'][-200:]!r}")
         elif found["code"] > 0 and not (
-            len(found["err"].splitlines()) == 1 or (not found["err"] and "goes on" in found["out"])
+            len(found["err"].splitlines()) == 1 or (not found["err"] and "resume" in found["out"])
         ):
             wrong.append(f"says {found['err'][-300:]!r}")
         if found["shared"]:

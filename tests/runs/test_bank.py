@@ -480,8 +480,8 @@ def test_a_missing_part_of_a_bank_is_refused_with_the_existing_parts(tmp_path: P
             "is a bank of several skills; choose one of them: bank:.*navigate, bank:.*place",
         ),
         (tmp_path / "navigat", "pick", "all", "value 'navigat'; did you mean 'navigate'"),
-        (folder, "place", "all", "no states before 'place'; there are 2 before pick"),
-        (folder, "pick", "failed", "no failed states before 'pick'; all 2 have succeeded"),
+        (folder, "place", "all", "no states before 'place'; it has 2 before pick"),
+        (folder, "pick", "failed", "no failed states before 'pick'; all 2 succeeded"),
         (folder, "pick", "fails", "unknown value 'fails'; did you mean 'failed'"),
     ):
         with pytest.raises(UserError, match=message):

@@ -113,7 +113,10 @@ def test_collectors_are_measured_side_by_side(tmp_path: Path) -> None:
         (["task=pick", "teacher=nowhere"], "teacher: no checkpoint"),
         (["task=synthetic_busy", "teacher=out"], "teacher: synthetic_busy has no state to label"),
         (["task=synthetic_busy", "preset.policy.critic=true"], "synthetic_busy has no true state"),
-        (["task=synthetic_busy", "preset.num_envs=2000"], "must be at most 1024; or choose proces"),
+        (
+            ["task=synthetic_busy", "preset.num_envs=2000"],
+            "must be at most 1024, since synthetic_busy",
+        ),
     ],
 )
 def test_bad_settings_are_refused_in_one_line(

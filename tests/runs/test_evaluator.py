@@ -306,7 +306,7 @@ def test_an_episode_with_a_position_outside_the_apartment_is_invalid(
     ("key", "text", "message"),
     [
         ("domain", "(define (domain d)", "line 1, column 1: the bracket is never closed"),
-        ("domain", "(define (domain d))", "predicate 'closed_cab' is not declared"),
+        ("domain", "(define (domain d))", "predicate 'closed_cab' of the problem is not declared"),
         ("plan", "(pick", "line 1, column 1: the bracket is never closed"),
         ("plan", "(nav goal_0)", "line 1, column 1: nav takes 2 entities, 1 given"),
     ],

@@ -235,7 +235,7 @@ def test_an_encoder_with_batch_statistics_is_refused() -> None:
     [
         ("empty.py", "", "encoder_modules: .*empty.py registers no encoder"),
         ("broken.py", "1 / 0", r"encoder_modules: cannot import .*broken.py \(ZeroDivisionError"),
-        ("absent.py", None, "encoder_modules: there is not a file .*absent.py"),
+        ("absent.py", None, "encoder_modules: there is no file .*absent.py"),
         ("absent_module", None, r"encoder_modules: cannot import absent_module \(ModuleNotFound"),
     ],
 )

@@ -138,7 +138,7 @@ def lost_at(call: Callable[[], object]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("goes", "calls", "lost"), [(1, 5, "another rank"), (0, 1, "counters of rank 0")]
+    ("goes", "calls", "lost"), [(1, 5, "another rank"), (0, 1, "the counters of rank 0")]
 )
 def test_the_loss_of_another_rank_is_reported_in_one_line(
     goes: int, calls: int, lost: str, tmp_path: Path

@@ -169,7 +169,7 @@ def test_a_policy_refuses_invalid_observations(tmp_path: Path, given: list[Start
     ):
         with pytest.raises(UserError, match=message):
             policy.act(wrong)
-    with pytest.raises(UserError, match=r"episode_start: must be a boolean array of shape"):
+    with pytest.raises(UserError, match=r"episode_start: must be a bool, got"):
         policy.act(good, episode_start=np.zeros(2, bool))
 
 

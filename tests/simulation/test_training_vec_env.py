@@ -323,7 +323,7 @@ def test_damaged_images_of_a_delay_are_refused_by_name() -> None:
     name = next(name for name in arrays if name.startswith("shown/"))
     good = arrays[name]
     for value in (good[..., None], good.astype(np.float64), good * np.float32(np.nan)):
-        with pytest.raises(UserError, match=f"snapshot: {name}: not"):
+        with pytest.raises(UserError, match=f"snapshot: {name}: must be"):
             late.restore(1, {**arrays, name: value}, note)
     late.restore(1, arrays, note)
 

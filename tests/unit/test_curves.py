@@ -191,5 +191,5 @@ def test_progress_of_episode_generation_is_reported_to_a_callback(
         datasets.load("tidy_house", "val", 2, seed=3, num_objects=5, processes=1)
         datasets.load("tidy_house", "val", 2, seed=3, num_objects=5, processes=1)
     datasets.load("tidy_house", "val", 3, seed=3, num_objects=5, processes=1)
-    what = "making 2 episodes of tidy_house, split val"
+    what = "generating 2 episodes of tidy_house, split val"
     assert reported == [(what, done, 2) for done in range(3)]

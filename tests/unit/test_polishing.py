@@ -123,7 +123,7 @@ def test_a_restarted_polishing_repeats_no_finished_command(
     monkeypatch.setattr(polishing, "run_command", commands)
     polishing.polish(given)
     assert [words[0] for words in commands.ran] == ["distill", "export", "eval", "eval", "eval"]
-    with pytest.raises(UserError, match=r"train: the rounds in .* have place, not pick"):
+    with pytest.raises(UserError, match=r"train: the rounds in .* used place, not pick"):
         polishing.polish(settings(tmp_path / "out", train="pick"))
 
 

@@ -72,7 +72,7 @@ def test_generated_episodes_are_announced_and_cached_ones_are_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TPSRL_CACHE", str(tmp_path))
-    for expected in (["making 1 episodes of tidy_house, split val: 0 of 1"], []):
+    for expected in (["generating 1 episodes of tidy_house, split val: 0 of 1"], []):
         console = piped()
         with datasets.shown(console):
             datasets.load(load_scenario("tidy_house"), "val", 1, num_objects=12, processes=1)
@@ -85,7 +85,7 @@ def test_a_command_in_a_pipe_prints_plain_lines_of_progress(
     out = tmp_path / "episodes.jsonl.gz"
     assert cli.main(["episodes", "tidy_house", "num=1", "num_objects=12", f"out={out}"]) == 0
     printed = capsys.readouterr().out
-    assert printed.splitlines()[:2] == ["making 1 episodes of Tidy House", "episodes: 0 of 1"]
+    assert printed.splitlines()[:2] == ["generating 1 episodes of Tidy House", "episodes: 0 of 1"]
     assert "\r" not in printed and "\x1b" not in printed
 
 
