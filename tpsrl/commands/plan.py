@@ -148,7 +148,7 @@ def _write(name: str, found: "Plan", domain: Path) -> None:
     for file, text in texts.items():
         # Existing files may be written by hand or by other planners, so they are kept.
         path = folder / file
-        if path.exists() and path.read_bytes() != text.encode():
+        if path.exists() and files.read_data(path, "write") != text.encode():
             raise UserError(f"write: {path} has other contents; choose another folder")
     for file, text in texts.items():
         files.write_text(folder / file, text, "write")
