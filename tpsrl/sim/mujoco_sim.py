@@ -226,13 +226,17 @@ class MujocoSimulator:
 
     @functools.cached_property
     def _flat(self) -> FlatPictures:
-        classes, (instances, _) = geom_classes(self.home), geom_instances(self.home)
-        return FlatPictures(self.home.model.geom_type, classes, instances)
+        numbers, _ = self._instances
+        return FlatPictures(self.home.model.geom_type, geom_classes(self.home), numbers)
+
+    @functools.cached_property
+    def _instances(self) -> tuple[np.ndarray, tuple[str, ...]]:
+        return geom_instances(self.home)
 
     @property
     def instances(self) -> tuple[str, ...]:
         """See `tpsrl.sim.base.Simulator.instances`."""
-        return geom_instances(self.home)[1]
+        return self._instances[1]
 
     def shapes(self, env_id: int) -> list[Shape]:
         """See `tpsrl.sim.base.Simulator.shapes`."""

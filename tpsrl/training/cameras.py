@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from skills.core import cameras
 from tpsrl.errors import UserError
 from tpsrl.rl.policy.settings import check_depth
-from tpsrl.world.cameras import COLOUR, HEAD_DEPTH, Sides, bytes_of
+from tpsrl.world.cameras import COLOUR, HEAD_DEPTH, Sides, bytes_of, split
 
 if TYPE_CHECKING:
     from skills.core.inputs import PolicyInputs
@@ -61,9 +61,10 @@ def colour_changes(settings: Any) -> "ColourChanges":
     """
     from tpsrl.rl.envs.colours import ColourChanges
 
-    shown = settings.cameras or ""
+    sizes = cameras.parse(settings.cameras) if settings.cameras else {}
+    coloured = any(split(name)[1] == COLOUR for name in sizes)
     for key in ("colour_jitter", "colour_noise"):
-        if getattr(settings, key) > 0.0 and COLOUR not in shown:
+        if getattr(settings, key) > 0.0 and not coloured:
             raise UserError(f"{key}: no effect without a colour camera; try cameras=head_rgb:64")
     return ColourChanges(settings.colour_jitter, settings.colour_noise)
 

@@ -136,7 +136,7 @@ class ColouredVecEnv(WrappedVecEnv):
         drawn = self._rngs[env_id].uniform(1.0 - most, 1.0 + most, 5)
         brightness, contrast, channels = drawn[0], drawn[1], drawn[2:]
         self._gain[env_id] = contrast * channels
-        self._offset[env_id] = _GREY * ((1.0 - contrast) + (brightness - 1.0)) * channels
+        self._offset[env_id] = _GREY * (brightness - contrast) * channels
 
     def _show(self, env_ids: Sequence[int], seen: Observation) -> Observation:
         changed = self._changed(env_ids, seen)

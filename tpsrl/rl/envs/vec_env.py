@@ -18,8 +18,8 @@ ANEW = "anew"
 class EnvSpec:
     """Shapes of an environment's observations, without batch axis, and properties of its actions.
 
-    Observation "state" (k,) is always there. Observations are float32, except for colour and
-    classes, which are uint8 (`tpsrl.rl.envs.pictures`); depth is (height, width) in [0, 1]. Only
+    Observation "state" (k,) is always there. Observations are float32, except for pictures other
+    than depth, which are uint8 (`tpsrl.rl.envs.pictures`); depth is (height, width) in [0, 1]. Only
     the parts of an action under `mask` (A,) have an effect. A new policy explores around the action
     `initial_mean` (A,), empty for zero, with standard deviation `initial_std` (A,), where 0 means
     the policy's own `PolicySettings.initial_std`. Both are per part because of parts such as the

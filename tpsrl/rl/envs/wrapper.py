@@ -7,13 +7,14 @@ import numpy as np
 
 from tpsrl.errors import UserError
 from tpsrl.rl.envs.pictures import dtype_of
-from tpsrl.rl.envs.vec_env import ANEW, Json, Observation, StepBatch, VecEnv
+from tpsrl.rl.envs.vec_env import ANEW, Json, Observation, VecEnv
 
 
 class WrappedVecEnv:
     """Environments that show other observations than the environments they wrap.
 
     A subclass implements `reset` and `step`, and keeps the observations that it shows in `shown`.
+    After `restore` with a note that says `ANEW` it also has to set them.
 
     Args:
         vec_env: the wrapped environments
@@ -33,14 +34,6 @@ class WrappedVecEnv:
     def seconds(self) -> dict[str, float]:
         """See `tpsrl.rl.envs.vec_env.VecEnv.seconds`."""
         return self.vec_env.seconds
-
-    def reset(self, env_ids: Sequence[int]) -> Observation:
-        """See `tpsrl.rl.envs.vec_env.VecEnv.reset`."""
-        raise NotImplementedError
-
-    def step(self, env_ids: Sequence[int], actions: np.ndarray) -> StepBatch:
-        """See `tpsrl.rl.envs.vec_env.VecEnv.step`."""
-        raise NotImplementedError
 
     def observe(self, env_ids: Sequence[int]) -> Observation:
         """See `tpsrl.rl.envs.vec_env.VecEnv.observe`."""
@@ -73,9 +66,9 @@ class WrappedVecEnv:
         """See `tpsrl.rl.envs.vec_env.VecEnv.restore`."""
         inner = {key: values for key, values in arrays.items() if not key.startswith(self.prefix)}
         self.vec_env.restore(env_id, inner, note)
+        if note.get(ANEW):
+            return
         for name, own in self.shown.items():
-            if note.get(ANEW):
-                continue
             if self.prefix + name not in arrays:
                 raise UserError(
                     f"snapshot: {self.prefix}{name} is missing; the snapshot has other settings"

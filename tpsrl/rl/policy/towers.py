@@ -87,8 +87,8 @@ class Tower(nn.Module):
         kind = kind_of(name)
         if kind == CLASSES and self.classes < 2:
             raise UserError(f"{name}: the environment does not define the number of classes")
-        channels = {COLOUR: _COLOURS, INSTANCES: _COLOURS, CLASSES: self.classes - 1}
-        return channels.get(kind or DEPTH, 1)
+        classes = self.classes - 1
+        return {DEPTH: 1, COLOUR: _COLOURS, INSTANCES: _COLOURS, CLASSES: classes}[kind or DEPTH]
 
     def _as_channels(self, name: str, picture: torch.Tensor) -> torch.Tensor:
         kind = kind_of(name)
