@@ -24,6 +24,7 @@ from tpsrl.rl.collection.threads import one_thread
 from tpsrl.rl.envs.pool import EnvPool, LostEnvs, PoolSnapshot, named
 from tpsrl.rl.envs.vec_env import EpisodeStats, Json, Observation
 from tpsrl.rl.policy.acting import ActingPolicy
+from tpsrl.rl.policy.actor_critic import VISION
 
 # Environment, duration and completion time of the steps of some rows, see `Collection`.
 RowTimes = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -330,7 +331,7 @@ def add(rollout: Rollout, batch: Batch, choice: Choice, version: int) -> None:
     """Adds a batch and the actions chosen for it to a rollout."""
     rollout.add(
         batch.envs,
-        batch.shown,
+        batch.shown if choice.vision is None else {**batch.shown, VISION: choice.vision},
         action=choice.action,
         log_prob=choice.policy.log_prob(choice.mean, choice.std, choice.action, batch.noise),
         value=choice.value,

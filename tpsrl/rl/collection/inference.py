@@ -58,6 +58,7 @@ class Choice:
     std: torch.Tensor  # (m, A) of the distribution that the action was drawn from
     value: torch.Tensor  # (m,)
     memory: torch.Tensor  # (m, M), after the step
+    vision: torch.Tensor | None  # (m, V), output of a frozen encoder
     array: np.ndarray  # (m, A)
 
     def only(self, rows: np.ndarray) -> "Choice":
@@ -70,6 +71,7 @@ class Choice:
             self.std[index],
             self.value[index],
             self.memory[index],
+            None if self.vision is None else self.vision[index],
             self.array[rows],
         )
 
@@ -81,7 +83,9 @@ def choose(policy: ActingPolicy, batch: Batch) -> Choice:
         action = gaussian.displaced(step.mean, step.std, policy.mask, batch.noise)
         assert step.memory is not None
         array = action.cpu().numpy()
-        return Choice(policy, step.mean, action, step.std, step.value, step.memory, array)
+        return Choice(
+            policy, step.mean, action, step.std, step.value, step.memory, step.vision, array
+        )
 
 
 class InferenceThreads:

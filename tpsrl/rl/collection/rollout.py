@@ -73,7 +73,8 @@ class Rollout:
     the rollout was filled up.
 
     Args:
-        spec: shapes of observations and actions
+        spec: shapes of observations and actions; of a policy with frozen encoder,
+            `tpsrl.rl.policy.actor_critic.ActorCritic.rollout_spec`
         num_envs: environments, numbered from 0
         size: complete rows of a full rollout, T x N
         memory_size: length M of the policy's memory, 0 for none
@@ -405,8 +406,8 @@ class Rollout:
         envs = envs[wanted]
         chosen = torch.as_tensor(np.flatnonzero(wanted))
         observation = {
-            name: torch.as_tensor(final[name]).cpu()[chosen].to(self.device)
-            for name in self.observation
+            name: torch.as_tensor(values).cpu()[chosen].to(self.device)
+            for name, values in final.items()
         }
         self._finals.append((self._last[envs], (observation, *self.inputs(envs))))
 
@@ -418,11 +419,12 @@ class Rollout:
         if len(open_rows):
             envs = self.env[open_rows]
             shown = observe(envs)
-            here = {n: torch.as_tensor(shown[n]).to(self.device) for n in self.observation}
+            here = {name: torch.as_tensor(v).to(self.device) for name, v in shown.items()}
             parts.append((open_rows, (here, *self.inputs(envs))))
         if not parts:
             return
-        seen = {n: torch.cat([i[0][n] for _, i in parts]) for n in self.observation}
+        names = parts[0][1][0]
+        seen = {name: torch.cat([inputs[0][name] for _, inputs in parts]) for name in names}
         rest = [torch.cat([inputs[k] for _, inputs in parts]) for k in (1, 2, 3)]
         with torch.no_grad():
             value = policy.act(seen, *rest).value

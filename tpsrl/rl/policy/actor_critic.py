@@ -18,7 +18,7 @@ from tpsrl.rl.policy.encoder_registry import check_encoder, make_encoder
 from tpsrl.rl.policy.map_encoder import MapEncoder
 from tpsrl.rl.policy.moments import RunningMoments
 from tpsrl.rl.policy.recurrent import Pack, Recurrent
-from tpsrl.rl.policy.settings import PolicySettings
+from tpsrl.rl.policy.settings import TIMM, PolicySettings
 from tpsrl.rl.policy.towers import ONLY_DEPTH, Tower, Towers
 
 TensorObservation = Mapping[str, torch.Tensor]
@@ -29,6 +29,7 @@ VALUE_PARTS = (
 )  # prefixes of parameters that only the value uses
 
 CRITIC = "critic"  # observation (n, c) of the true state, input of the critic
+VISION = "vision"  # observation (n, V) in rollouts: output of frozen encoders, instead of images
 _CRITIC_WIDTH, _CRITIC_LAYERS = 256, 2
 _ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "selu": nn.SELU}
 MAGNIFIED = (4.0, 20.0)  # factors of the state before tanh
@@ -38,7 +39,8 @@ MAGNIFIED = (4.0, 20.0)  # factors of the state before tanh
 class PolicyStep:
     """Outputs of a policy for n rows, float32.
 
-    `mean` is zero where an action is masked. `memory` is None for whole sequences.
+    `mean` is zero where an action is masked. `memory` is None for whole sequences. `vision` is None
+    without an encoder, and for single steps unless the encoder is frozen.
     """
 
     mean: torch.Tensor  # (n, A)
@@ -46,7 +48,7 @@ class PolicyStep:
     value: torch.Tensor  # (n,)
     memory: torch.Tensor | None  # (n, M)
     features: torch.Tensor  # (n, F), input of the action head
-    vision: torch.Tensor | None = None  # (n, V), output of the encoder, if there is one
+    vision: torch.Tensor | None = None  # (n, V), output of the encoder
 
 
 class ActorCritic(nn.Module):
@@ -73,6 +75,8 @@ class ActorCritic(nn.Module):
         self.value_trunk = Trunk(spec, settings) if settings.separate_value else None
         # The encoder "state" uses no images.
         self._pictures = pictures_of(spec.observations) if settings.encoder != "state" else ()
+        self._caches = settings.frozen_encoder and self.trunk.encoder is not None
+        self._vision_sizes = [trunk.vision_size for trunk in self._trunks()]
         self._memory_sizes = [trunk.memory_size for trunk in self._trunks()]
         self.memory_size = sum(self._memory_sizes)
         self.action_head = GaussianHead(self.trunk.size, spec, settings)
@@ -90,6 +94,20 @@ class ActorCritic(nn.Module):
         self.register_buffer("switches", self.mask & switches, persistent=False)
         self.register_buffer("amounts", self.mask & ~switches, persistent=False)
         self._has_switches = settings.switches and any(spec.mask[i] for i in spec.switches)
+
+    @property
+    def rollout_spec(self) -> EnvSpec:
+        """Specification of the observations that a rollout keeps.
+
+        With a frozen encoder, these have its output `VISION` instead of the images, which are then
+        encoded once, for acting.
+        """
+        if not self._caches:
+            return self.spec
+        shapes = self.spec.observations
+        kept = {name: shape for name, shape in shapes.items() if name not in self._pictures}
+        kept[VISION] = (sum(self._vision_sizes),)
+        return dataclasses.replace(self.spec, observations=kept)
 
     def initial_memory(self, count: int) -> torch.Tensor:
         """Returns the memory (count, M) at the start of an episode."""
@@ -111,11 +129,15 @@ class ActorCritic(nn.Module):
         inputs = self._inputs(observation, previous_action.masked_fill(first, 0.0))
         parts = memory.masked_fill(first, 0.0).split(self._memory_sizes, dim=1)
         with self._autocast():
+            seen = self._seen(inputs)
             outputs = [
-                trunk.step(inputs, part) for trunk, part in zip(self._trunks(), parts, strict=True)
+                trunk.step(of_trunk, part)
+                for trunk, of_trunk, part in zip(self._trunks(), seen, parts, strict=True)
             ]
         features, memories = zip(*outputs, strict=True)
-        return self._step(observation, features, torch.cat(memories, dim=1).float())
+        cached = [each.vision for each in seen if each.vision is not None]
+        vision = torch.cat(cached, dim=1).float() if cached else None
+        return self._step(observation, features, torch.cat(memories, dim=1).float(), vision)
 
     def evaluate(
         self, observation: TensorObservation, previous_action: torch.Tensor, pack: Pack
@@ -123,14 +145,17 @@ class ActorCritic(nn.Module):
         """Evaluates whole sequences: S rows in packed order.
 
         A sequence must not continue past the end of an episode. For a sequence that begins an
-        episode, previous action and memory must be zero.
+        episode, previous action and memory must be zero. `VISION`, if observed, is used instead of
+        images.
         """
         inputs = self._inputs(observation, previous_action)
         parts = pack.memory.split(self._memory_sizes, dim=1)
         with self._autocast():
             outputs = [
-                trunk(inputs, Pack(pack.batch_sizes, part))
-                for trunk, part in zip(self._trunks(), parts, strict=True)
+                trunk(of_trunk, Pack(pack.batch_sizes, part))
+                for trunk, of_trunk, part in zip(
+                    self._trunks(), self._seen(inputs), parts, strict=True
+                )
             ]
         features, vision = zip(*outputs, strict=True)
         return self._step(observation, features, None, vision[0])
@@ -188,7 +213,8 @@ class ActorCritic(nn.Module):
 
     def _inputs(self, observation: TensorObservation, previous_action: torch.Tensor) -> "Inputs":
         vector = observation["state"]
-        pictures = {name: observation[name] for name in self._pictures}
+        vision = observation.get(VISION) if self._caches else None
+        pictures = {} if vision is not None else {n: observation[n] for n in self._pictures}
         if self.settings.sight:
             vector, pictures = self._near(vector, pictures)
         if self.settings.normalise_observations:
@@ -198,7 +224,17 @@ class ActorCritic(nn.Module):
         if self.settings.previous_action:
             previous = torch.where(self.mask, previous_action, 0.0)
             vector = torch.cat((vector, previous), dim=1)
-        return Inputs(vector, pictures, observation.get(MAP))
+        return Inputs(vector, pictures, observation.get(MAP), vision)
+
+    def _seen(self, inputs: "Inputs") -> list["Inputs"]:
+        """Returns each trunk's inputs; with a frozen encoder, its output instead of the images."""
+        if not self._caches:
+            return [inputs] * len(self._vision_sizes)
+        if inputs.vision is None:
+            parts = [trunk.see(inputs) for trunk in self._trunks()]
+        else:
+            parts = list(inputs.vision.split(self._vision_sizes, dim=1))
+        return [dataclasses.replace(inputs, vision=part) for part in parts]
 
     def _near(
         self, vector: torch.Tensor, pictures: dict[str, torch.Tensor]
@@ -247,6 +283,7 @@ class Inputs:
     vector: torch.Tensor  # (n, k), state and previous action
     pictures: dict[str, torch.Tensor]  # (n, H, W), colour (n, H, W, 3)
     map: torch.Tensor | None  # (n, 2, H, W)
+    vision: torch.Tensor | None = None  # (n, V), output of a frozen encoder
 
 
 class Trunk(nn.Module):
@@ -283,13 +320,21 @@ class Trunk(nn.Module):
         x, vision = self._look(inputs)
         return (x if self.recurrent is None else self.recurrent(x, pack)), vision
 
+    def see(self, inputs: Inputs) -> torch.Tensor:
+        """Encodes the images of n rows to (n, `vision_size`)."""
+        assert self.encoder is not None
+        # Without gradients, no activations are stored for a backward pass.
+        with torch.no_grad() if self._frozen else contextlib.nullcontext():
+            towers = isinstance(self.encoder, Towers)
+            vision: torch.Tensor = self.encoder(
+                inputs.pictures if towers else inputs.pictures[DEPTH]
+            )
+        return vision
+
     def _look(self, inputs: Inputs) -> tuple[torch.Tensor, torch.Tensor | None]:
-        parts, vision = [self.embed(inputs.vector)], None
+        parts, vision = [self.embed(inputs.vector)], inputs.vision
         if self.encoder is not None:
-            # Without gradients, no activations are stored for a backward pass.
-            with torch.no_grad() if self._frozen else contextlib.nullcontext():
-                towers = isinstance(self.encoder, Towers)
-                vision = self.encoder(inputs.pictures if towers else inputs.pictures[DEPTH])
+            vision = self.see(inputs) if vision is None else vision
             parts.insert(0, vision)
         if self.map_encoder is not None:
             parts.append(self.map_encoder(inputs.map))
@@ -374,7 +419,8 @@ class _Bounded(torch.autograd.Function):
 def _encoder(spec: EnvSpec, settings: PolicySettings) -> tuple[nn.Module | None, int]:
     """Creates the encoder; returns it and the size of its output, or None and 0 without one."""
     name, width, size = settings.encoder, settings.encoder_width, settings.visual_width
-    if name == "state" or pictures_of(spec.observations) in ((), ONLY_DEPTH):
+    seen, of_timm = pictures_of(spec.observations), name.startswith(TIMM)
+    if name == "state" or not seen or (seen == ONLY_DEPTH and not of_timm):
         made = make_encoder(name, width, spec.observations, size)
         return made, size if made is not None else 0
     check_encoder(name)

@@ -19,6 +19,7 @@ ENCODER_NAMES = (  # built in
     "habitat_resnet18",
     "state",
 )
+TIMM = "timm:"  # before the name of a network of timm, as an encoder
 SMALLEST_DEPTH = 32  # pixels a side; the residual encoders halve the resolution five times
 _MOST_LAYERS = 64
 # Missing in checkpoints of version 0.1; the defaults are that version's behaviour.
@@ -47,7 +48,7 @@ class PolicySettings:
 
     encoder: str = config.option(
         "resnet18",
-        f"visual encoder: {', '.join(ENCODER_NAMES)}, or one of your own",
+        f"visual encoder: {', '.join(ENCODER_NAMES)}, timm:NAME, or one of your own",
     )
     encoder_width: int = config.option(32, "channels of the first encoder stage", minimum=1)
     visual_width: int = config.option(512, "size of the visual features", minimum=1)
