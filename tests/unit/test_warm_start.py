@@ -64,6 +64,48 @@ def test_the_network_is_the_checkpoints_and_the_std_the_trainings_own(tmp_path: 
     assert found == changed and found.initial_std == 0.15 and found.encoder == "state"
 
 
+@pytest.mark.parametrize("lstm_layers", [0, 1])
+@pytest.mark.parametrize("before", [{"depth": (40, 40)}, {"depth": (36, 40), "hand_rgb": (40, 44)}])
+def test_a_new_image_has_no_effect_at_first(
+    tmp_path: Path, lstm_layers: int, before: dict[str, tuple[int, int]]
+) -> None:
+    own = dataclasses.replace(SETTINGS.policy, encoder="nature_cnn", lstm_layers=lstm_layers)
+    shapes: dict[str, tuple[int, ...]] = {
+        name: (*size, 3) if "rgb" in name else size for name, size in before.items()
+    }
+    narrow = dataclasses.replace(SPEC, observations={**SPEC.observations, **shapes})
+    wide: dict[str, tuple[int, ...]] = {**SPEC.observations, "hand_depth": (48, 48), **shapes}
+    init = clone(tmp_path / "clone", own, narrow)
+    policy = ActorCritic(
+        dataclasses.replace(SPEC, observations=wide), warm_start.network(own, init)
+    )
+    warm_start.take_over(policy, init)
+    torch.manual_seed(0)
+    shown = {name: torch.rand(4, *shape) for name, shape in wide.items()}
+    rest = (torch.randn(4, 3), torch.randn(4, policy.memory_size), torch.zeros(4).bool())
+    wanted = checkpoints.load_policy(init).act(shown, *rest)
+    found = policy.act(shown, *rest)
+    # The variance of a normalisation without effect is 1.0001.
+    torch.testing.assert_close(found.mean, wanted.mean, atol=1e-4, rtol=1e-3)
+    torch.testing.assert_close(found.value, wanted.value, atol=1e-4, rtol=1e-3)
+    found.mean.square().sum().backward()
+    name = "trunk.recurrent.lstm.weight_ih_l0" if lstm_layers else "action_head.mean.weight"
+    gradient = policy.get_parameter(name).grad
+    assert gradient is not None and bool(
+        (gradient[:, policy.get_parameter(name).eq(0.0).all(0)] != 0.0).any()
+    )
+
+
+def test_a_new_image_of_the_size_of_an_old_one_is_an_error(tmp_path: Path) -> None:
+    own = dataclasses.replace(SETTINGS.policy, encoder="nature_cnn")
+    narrow = {**SPEC.observations, "depth": (40, 40)}
+    init = clone(tmp_path / "clone", own, dataclasses.replace(SPEC, observations=narrow))
+    wide = dataclasses.replace(SPEC, observations={**narrow, "head_rgb": (40, 40, 3)})
+    policy = ActorCritic(wide, warm_start.network(own, init))
+    with pytest.raises(UserError, match=r"^cameras: head_rgb must have another size than 40 x 40"):
+        warm_start.take_over(policy, init)
+
+
 @pytest.mark.parametrize("std", ["parameter", "network"])
 def test_a_policy_acts_as_the_checkpoint_with_its_own_std(tmp_path: Path, std: Any) -> None:
     init = clone(tmp_path / "clone", dataclasses.replace(SETTINGS.policy, std=std))

@@ -1,0 +1,99 @@
+"""Warm start of a policy that observes more images than the checkpoint with its first weights.
+
+The new images are encoded by towers of their own (`tpsrl.rl.policy.towers`), which begin with new
+weights. The layers that read them begin with zeros, so that the policy acts as the checkpoint's.
+"""
+
+from collections.abc import Sequence
+
+import torch
+
+from tpsrl.errors import UserError
+from tpsrl.rl.envs.pictures import pictures_of
+from tpsrl.rl.policy.actor_critic import ActorCritic
+from tpsrl.rl.policy.towers import Tower, Towers
+from tpsrl.rl.run import checkpoint as checkpoints
+from tpsrl.rl.run.checkpoint import Checkpoint
+
+_ENCODER, _TOWERS = "trunk.encoder.", "trunk.encoder.towers."
+_KEEP = 2**40  # images in moments that must stay as they are
+# Layers that read the features of a trunk, with and without an LSTM.
+_READERS = ("trunk.recurrent.lstm.weight_ih_l0",)
+_READERS_WITHOUT_LSTM = ("action_head.mean.weight", "action_head.std.weight", "value_head.weight")
+
+
+def pictures(policy: ActorCritic, checkpoint: Checkpoint) -> tuple[str, ...]:
+    """Returns the images of a policy that a checkpoint lacks; none if the checkpoint has none."""
+    before = pictures_of(checkpoints.policy_spec(checkpoint).observations)
+    return tuple(n for n in pictures_of(policy.spec.observations) if before and n not in before)
+
+
+def weights(policy: ActorCritic, checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
+    """Returns a checkpoint's weights by name, with new towers for the images that it lacks.
+
+    Raises:
+        UserError: a new image has the size of one of the checkpoint's.
+    """
+    theirs = checkpoint.part("policy")
+    new = pictures(policy, checkpoint)
+    if not new:
+        return theirs
+    encoder = policy.trunk.encoder
+    assert isinstance(encoder, Towers)
+    spec, own = checkpoints.policy_spec(checkpoint), policy.spec.observations
+    before = pictures_of(spec.observations)
+    sizes = list(dict.fromkeys(spec.observations[name][:2] for name in before))
+    for name in new:
+        if (size := own[name][:2]) in sizes:
+            raise UserError(
+                f"cameras: {name} must have another size than {size[0]} x {size[1]}, which "
+                f"{checkpoint.path} already uses"
+            )
+    found = {n: tensor for n, tensor in theirs.items() if _ENCODER not in n}
+    width = policy.settings.visual_width
+    columns: list[int] = []  # column of the checkpoint's features for each of the policy's, or -1
+    for number, tower in enumerate(encoder.towers):
+        assert isinstance(tower, Tower)
+        size = own[tower.names[0]][:2]
+        old = sizes.index(size) if size in sizes else None
+        columns += [-1] * width if old is None else range(old * width, (old + 1) * width)
+        for prefix in ("", "value_") if policy.value_trunk is not None else ("",):
+            at = f"{prefix}{_TOWERS}{number}."
+            mine = _part(policy.state_dict(), at)
+            if old is not None and not _part(theirs, f"{prefix}{_TOWERS}"):
+                mine |= _without_norm(theirs, f"{prefix}{_ENCODER}", mine["norm.pictures"])
+            elif old is not None:
+                mine |= _part(theirs, f"{prefix}{_TOWERS}{old}.")
+            found |= {at + name: tensor for name, tensor in mine.items()}
+    readers = _READERS if policy.settings.lstm_layers else _READERS_WITHOUT_LSTM
+    for name in (*readers, *(f"value_{reader}" for reader in readers)):
+        if name in found and not (name == "value_head.weight" and policy.critic is not None):
+            found[name] = _spread(found[name], columns, len(sizes) * width)
+    return found
+
+
+def _part(weights: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
+    return {n.removeprefix(prefix): t for n, t in weights.items() if n.startswith(prefix)}
+
+
+def _without_norm(
+    weights: dict[str, torch.Tensor], encoder: str, count: torch.Tensor
+) -> dict[str, torch.Tensor]:
+    """Returns a tower's weights from an encoder without towers, which does not normalise.
+
+    Mean 0 and variance 1 stay, since they count as those of very many images.
+    """
+    taken = {f"encoder.{name}": tensor for name, tensor in _part(weights, encoder).items()}
+    return taken | {"norm.pictures": torch.full_like(count, _KEEP)}
+
+
+def _spread(weight: torch.Tensor, columns: Sequence[int], size: int) -> torch.Tensor:
+    """Returns a layer (m, size + k) with its first `size` columns spread out: (m, C + k).
+
+    `columns` has the former column of each of the C new ones; -1 is a column of zeros.
+    """
+    places = torch.tensor(columns)
+    wide = weight.new_zeros(len(weight), len(columns) + weight.shape[1] - size)
+    wide[:, : len(columns)][:, places >= 0] = weight[:, places[places >= 0]]
+    wide[:, len(columns) :] = weight[:, size:]
+    return wide
