@@ -1,4 +1,4 @@
-"""Initial weights of a training from a checkpoint: the policy (`init=`) or encoder (`encoder=`)."""
+"""Initial weights of a training: a policy's (`init=`), or an encoder's alone (`encoder=`)."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from skills.core import cameras as pictures
 from tpsrl.errors import UserError
+from tpsrl.rl.policy.settings import TIMM
+from tpsrl.runtime import files
 from tpsrl.training import cameras
 from tpsrl.training.settings import TrainingSettings
 from tpsrl.training.task import env_options
@@ -24,13 +26,17 @@ def begun(settings: TrainingSettings, given: Mapping[str, Any]) -> TrainingSetti
         given: values given by the user, by dotted key
 
     Raises:
-        UserError: see `begin_with` and `see_with`; `init` and `encoder` are both given, or an
-            encoder is to be frozen without either.
+        UserError: see `begin_with`, `see_with` and `with_timm`; `init` and `encoder` are both
+            given, an encoder is to be frozen without pretrained weights, or `encoder_weights` is
+            given without a network of timm.
     """
     if given.get("cameras") is not None and settings.cameras is None:
         given = {**given, "depth": settings.depth}  # equivalent to the given cameras
     stays = "frozen" if settings.frozen else "preset.policy.frozen_encoder"
     frozen = settings.frozen or settings.preset.policy.frozen_encoder
+    of_timm = settings.encoder is not None and settings.encoder.startswith(TIMM)
+    if settings.encoder_weights is not None and not of_timm:
+        raise UserError("encoder_weights: needs encoder=timm:NAME")
     if settings.init is None and settings.encoder is None:
         if frozen:
             raise UserError(f"{stays}: needs encoder=CHECKPOINT or init=CHECKPOINT")
@@ -41,6 +47,10 @@ def begun(settings: TrainingSettings, given: Mapping[str, Any]) -> TrainingSetti
         policy = dataclasses.replace(settings.preset.policy, frozen_encoder=True)
         preset = dataclasses.replace(settings.preset, policy=policy)
         settings = dataclasses.replace(settings, preset=preset)
+    if of_timm:
+        if frozen and settings.encoder_weights is None:
+            raise UserError(f"{stays}: needs encoder_weights=FILE, else the weights are random")
+        return with_timm(settings, given)
     if settings.encoder is not None:
         return see_with(settings, settings.encoder, given)
     settings = begin_with(settings, str(settings.init), given)
@@ -52,9 +62,10 @@ def begun(settings: TrainingSettings, given: Mapping[str, Any]) -> TrainingSetti
 def begin_with(settings: TrainingSettings, path: str, given: Mapping[str, Any]) -> TrainingSettings:
     """Returns the settings of a training that starts from a checkpoint's policy.
 
-    The network is taken from `tpsrl.rl.run.warm_start.network`, whatever the preset has. Camera,
-    delay and base movement are those of the checkpoint. The sensors are too, unless the training's
-    sensors include them and more, to which `widened` adapts the checkpoint.
+    The network is taken from `tpsrl.rl.run.warm_start.network`, whatever the preset has. Delay and
+    base movement are those of the checkpoint. Sensors and images are too, unless the training's
+    include them and more: `widened` adapts the checkpoint to sensors, `tpsrl.rl.run.new_towers` to
+    images.
 
     Args:
         settings: settings of the training
@@ -136,6 +147,30 @@ def see_with(settings: TrainingSettings, path: str, given: Mapping[str, Any]) ->
     return dataclasses.replace(settings, preset=preset, encoder=str(where), depth=side)
 
 
+def with_timm(settings: TrainingSettings, given: Mapping[str, Any]) -> TrainingSettings:
+    """Returns the settings of a training with the network `encoder` of timm.
+
+    Args:
+        settings: settings of the training
+        given: values given by the user, by dotted key
+
+    Raises:
+        UserError: the user has given another encoder, there is no camera, or `encoder_weights` is
+            not a file.
+    """
+    name, key = str(settings.encoder), "preset.policy.encoder"
+    policy = dataclasses.replace(settings.preset.policy, encoder=name)
+    _agree(key, settings.preset.policy.encoder, name, given, Path(name))
+    weights = settings.encoder_weights
+    if weights is not None:
+        where = files.user_path(weights, "encoder_weights").resolve()
+        if not where.is_file():
+            raise UserError(f"encoder_weights: no file {where}")
+        weights = str(where)
+    preset = dataclasses.replace(settings.preset, policy=policy)
+    return dataclasses.replace(settings, preset=preset, encoder_weights=weights)
+
+
 def _pictures(spec: "EnvSpec") -> str | None:
     """Returns a policy's images in the form of `cameras`; None for at most head depth."""
     from tpsrl.rl.envs.pictures import pictures_of
@@ -190,6 +225,9 @@ def _made_for(
     found["sensors"] = settings.sensors if settings.sensors in fit else fit[0]
     found["cameras"] = cameras.of_inputs(inputs)
     depth = inputs.depth
+    own = {} if settings.cameras is None else pictures.parse(settings.cameras)
+    if inputs.pictures and inputs.pictures.items() < own.items():
+        found["cameras"] = settings.cameras
     if found["cameras"] is None and depth is not None and len(set(depth)) != 1:
         raise UserError(f"init: the depth of {where} must be square, got {list(depth)}")
     if found["cameras"] is None:

@@ -15,7 +15,7 @@ from tpsrl.training import cameras, fine_tuning, ranks
 from tpsrl.training.settings import DistillSettings, TrainingSettings
 
 CONFIG, LATEST = "config.yaml", "checkpoints/latest.safetensors"
-_ONCE = ("out", "init", "encoder")  # settings that only a new training accepts
+_ONCE = ("out", "init", "encoder", "encoder_weights")  # settings that only a new training accepts
 _AUTO = "auto"  # value of `resume`
 
 SkillNamed = TypeVar("SkillNamed")
@@ -68,7 +68,7 @@ def training(
         )
     if not path.is_file():
         raise UserError(f"resume: {folder} is not the folder of a training (no {CONFIG})")
-    for name in ("init", "encoder"):
+    for name in ("init", "encoder", "encoder_weights"):
         if name in values:
             raise UserError(f"{name}: {folder} has weights of its own; leave {name} out, or resume")
     # `starts` is an alias of `start_states`, which config.yaml contains.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tpsrl import config
 from tpsrl.errors import UserError
+from tpsrl.rl.policy.settings import TIMM
 from tpsrl.rl.run.settings import TrainSettings
 from tpsrl.runtime import files, locks
 from tpsrl.runtime.processes import end_with_starter
@@ -211,7 +212,10 @@ def _weights(settings: TrainingSettings) -> "Checkpoint | None":
 
     if settings.init is not None:
         return widened(checkpoints.load(settings.init, field="init"), settings)
-    if settings.encoder is None:
+    if settings.encoder_weights is not None:
+        path = Path(settings.encoder_weights)
+        return warm_start.EncoderFile(path, {}, {}, "encoder_weights")
+    if settings.encoder is None or settings.encoder.startswith(TIMM):
         return None
     whole = checkpoints.load(settings.encoder, field="encoder")
     return warm_start.EncoderOnly(whole.path, whole.tensors, whole.note, whole.field)

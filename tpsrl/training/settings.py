@@ -150,7 +150,12 @@ class TrainingSettings:
         None, "initial weights: a checkpoint, or the folder of a training, of the same skill"
     )
     encoder: str | None = config.option(
-        None, "initial visual encoder: a checkpoint, or the folder of a training, of any skill"
+        None,
+        "initial visual encoder: a checkpoint, or the folder of a training, of any skill; or "
+        "timm:NAME, a network of timm",
+    )
+    encoder_weights: str | None = config.option(
+        None, "file with pretrained weights of encoder=timm:NAME"
     )
     frozen: bool = config.option(False, "freeze the visual encoder")
     resume: str | None = config.option(

@@ -12,10 +12,11 @@ import torch
 from torch import nn
 
 from tpsrl.errors import UserError, unknown
+from tpsrl.rl.policy import timm_encoder
 from tpsrl.rl.policy.bottleneck import ResNet50, SeResNeXt50, SeResNeXt101
 from tpsrl.rl.policy.encoders import NatureCNN, ResNet18, SeResNet9
 from tpsrl.rl.policy.habitat_resnet import HabitatResNet18
-from tpsrl.rl.policy.settings import check_depth
+from tpsrl.rl.policy.settings import TIMM, check_depth
 from tpsrl.runtime.user_modules import UserModules
 
 VARIABLE = "TPSRL_ENCODER_MODULES"
@@ -84,7 +85,11 @@ def check_encoder(name: str, field: str = "encoder") -> None:
 
     Raises:
         UserError: the name is unknown; the message has the nearest name and how to register one.
+            `timm:NAME` needs timm.
     """
+    if name.startswith(TIMM):
+        timm_encoder.check(name, field)
+        return
     known = encoder_names()
     if name not in known:
         own = "register your own encoders with encoder_modules=FILE_OR_MODULE"
@@ -134,11 +139,12 @@ def make_encoder(
             of a custom encoder violate its contract.
     """
     check_encoder(name)
-    kind = _registered.get(name) or ENCODERS[name]
-    if kind is None:
+    if name == "state":
         return None
     if "depth" not in shapes:
         raise UserError(f"encoder: '{name}' needs a depth image, and there is none; use 'state'")
+    kind = _registered.get(name) or ENCODERS[name]
+    assert kind is not None
     shape = shapes["depth"]
     check_depth(name, shape)
     made = kind(width, (shape[0], shape[1]), size)
@@ -159,9 +165,11 @@ def encode_channels(name: str, width: int, shape: tuple[int, int, int], size: in
     Raises:
         UserError: see `make_encoder`; also if a custom encoder accepts depth only.
     """
+    check_depth(name, shape[1:])
+    if name.startswith(TIMM):
+        return timm_encoder.TimmEncoder(name.removeprefix(TIMM), shape, size)
     kind = _registered.get(name) or ENCODERS[name]
     assert kind is not None
-    check_depth(name, shape[1:])
     if name not in _registered:
         return kind(width, shape, size)
     try:

@@ -6,6 +6,8 @@ checkpoint: a clone has not learned any, and the final one of a training may be 
 anything new. A value network that the checkpoint lacks begins as a copy of the acting network, with
 a new layer on top; one on the true state (`critic`) begins with new weights.
 
+A policy may observe more images than the checkpoint's (`tpsrl.rl.run.new_towers`).
+
 An `EncoderOnly` gives only its camera encoder, to a policy that may be for another skill with other
 sensors and another memory: DD-PPO's transfer (section 6).
 """
@@ -24,9 +26,13 @@ import torch
 from tpsrl.errors import UserError
 from tpsrl.rl.envs.pictures import pictures_of
 from tpsrl.rl.envs.vec_env import Json
+from tpsrl.rl.policy import timm_encoder
 from tpsrl.rl.policy.actor_critic import CRITIC, MAGNIFIED, ActorCritic
 from tpsrl.rl.policy.settings import PolicySettings
+from tpsrl.rl.policy.timm_encoder import TimmEncoder
+from tpsrl.rl.policy.towers import Tower, Towers
 from tpsrl.rl.run import checkpoint as checkpoints
+from tpsrl.rl.run import new_towers
 from tpsrl.rl.run.checkpoint import Checkpoint
 from tpsrl.runtime import files
 
@@ -56,6 +62,12 @@ _FIRST_LAYERS = {
 
 class EncoderOnly(Checkpoint):
     """A checkpoint of which only the encoder's weights are taken."""
+
+    __slots__ = ()
+
+
+class EncoderFile(Checkpoint):
+    """A file with pretrained weights of a timm encoder; `path` is the only entry."""
 
     __slots__ = ()
 
@@ -111,7 +123,8 @@ def origin(checkpoint: Checkpoint) -> Json:
         digest = hashlib.sha256(checkpoint.path.read_bytes()).hexdigest()[:_NAMED]
     except OSError as error:
         raise UserError(f"init: cannot read {checkpoint.path} ({error.strerror})") from None
-    part = {"part": "encoder"} if isinstance(checkpoint, EncoderOnly) else {}
+    only_encoder = isinstance(checkpoint, EncoderOnly | EncoderFile)
+    part = {"part": "encoder"} if only_encoder else {}
     return {"file": checkpoint.path.name, "digest": digest, **part}
 
 
@@ -119,18 +132,21 @@ def take_over(policy: ActorCritic, checkpoint: Checkpoint) -> None:
     """Loads a checkpoint's weights into a new policy, whose settings are those of `network`.
 
     From an `EncoderOnly` only the encoder is loaded, into a policy with the settings of
-    `encoder_of`.
+    `encoder_of`; from an `EncoderFile`, the timm encoders.
 
     Raises:
         UserError: it was made for other observations or actions (names them), is of another
             network, or a weight is not finite.
     """
+    if isinstance(checkpoint, EncoderFile):
+        _take_pretrained(policy, checkpoint.path)
+        return
     if isinstance(checkpoint, EncoderOnly):
         _take_encoder(policy, checkpoint)
         return
     _check_spec(policy, checkpoint)
-    weights = checkpoint.part("policy")
     own = policy.state_dict()
+    weights = new_towers.weights(policy, checkpoint)
     anew = [name for name in own if name.startswith((_LOG_STD, _STD))]
     if policy.value_trunk is not None and not checkpoint.optional(f"policy.{_VALUE_TRUNK[:-1]}"):
         trunk = [name for name in weights if name.startswith(_TRUNK)]
@@ -184,6 +200,15 @@ def widened(
     return dataclasses.replace(checkpoint, tensors=tensors, note=note)
 
 
+def _take_pretrained(policy: ActorCritic, path: Path) -> None:
+    """Loads pretrained weights into each tower of a policy with a timm encoder."""
+    for trunk in filter(None, (policy.trunk, policy.value_trunk)):
+        assert isinstance(trunk.encoder, Towers)
+        for tower in trunk.encoder.towers:
+            assert isinstance(tower, Tower) and isinstance(tower.encoder, TimmEncoder)
+            timm_encoder.load_weights(tower.encoder, tower.norm, tower.names, path)
+
+
 def _take_encoder(policy: ActorCritic, checkpoint: Checkpoint) -> None:
     """Replaces every encoder of a policy by that of a checkpoint."""
     settings = encoder_of(policy.settings, checkpoint)
@@ -215,7 +240,8 @@ def _has_critic(own: dict[str, torch.Tensor], weights: dict[str, torch.Tensor]) 
 def _check_spec(policy: ActorCritic, checkpoint: Checkpoint) -> None:
     """Checks that a checkpoint has the same observations and action mask as a policy."""
     spec, own = checkpoints.policy_spec(checkpoint), policy.spec
-    for name in sorted((spec.observations.keys() | own.observations.keys()) - {CRITIC}):
+    new = set(new_towers.pictures(policy, checkpoint))
+    for name in sorted((spec.observations.keys() | own.observations.keys()) - {CRITIC} - new):
         theirs, ours = spec.observations.get(name), own.observations.get(name)
         if theirs != ours:
             raise UserError(
