@@ -16,7 +16,7 @@ from toy_vec_env import SPEC, ToyVecEnv, ToyVecEnvFactory
 from tpsrl import cli, config
 from tpsrl.errors import UserError
 from tpsrl.rl.envs.vec_env import EnvSpec, Observation
-from tpsrl.rl.policy.actor_critic import ActorCritic
+from tpsrl.rl.policy.actor_critic import VISION, ActorCritic
 from tpsrl.rl.policy.settings import PolicySettings
 from tpsrl.rl.run import checkpoint as checkpoints
 from tpsrl.rl.run import halving, warm_start
@@ -157,6 +157,31 @@ def test_a_resumed_training_keeps_its_encoder_setting_and_records_its_origin(
     assert of_encoders(changed(middle, weights(again))) == (set() if frozen else before)
     note = checkpoints.load(tmp_path / "half" / checkpoints.FOLDER / checkpoints.BEST).note
     assert (note["init"]["file"], note["init"]["part"]) == ("other.safetensors", "encoder")
+
+
+@pytest.mark.parametrize("separate", [True, False])
+def test_a_frozen_encoder_encodes_each_step_once(tmp_path: Path, separate: bool) -> None:
+    init = seen_by(tmp_path / "other", separate_value=separate)
+    one = begun(tmp_path / "out", init, frozen_encoder=True, separate_value=separate)
+    policy = one.policy
+    kept = {name: column.shape[1:] for name, column in one.rollout.observation.items()}
+    sizes = (CAMERA.visual_width * (2 if separate else 1),)
+    assert kept == {"state": (4,), VISION: sizes}
+    encoded: list[int] = []
+    policy.trunk.encoder.register_forward_hook(lambda _, inputs, __: encoded.append(len(inputs[0])))
+    one.train()
+    one.close()
+    assert 72 <= sum(encoded) < 2 * 72  # acting, and values where sequences are cut; 2 epochs
+
+
+def test_a_policy_acts_the_same_on_images_and_on_their_encoding() -> None:
+    policy = ActorCritic(SEEING, dataclasses.replace(POLICY, frozen_encoder=True))
+    shown = {"state": torch.rand(2, 4), "depth": torch.rand(2, SIDE, SIDE)}
+    inputs = torch.rand(2, 3), policy.initial_memory(2), torch.zeros(2).bool()
+    step = policy.act(shown, *inputs)
+    again = policy.act({"state": shown["state"], VISION: step.vision}, *inputs)
+    torch.testing.assert_close(again.mean, step.mean)
+    torch.testing.assert_close(again.value, step.value)
 
 
 def test_a_frozen_encoder_runs_without_gradients() -> None:

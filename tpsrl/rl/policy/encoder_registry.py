@@ -156,6 +156,8 @@ def make_encoder(
 def encode_channels(name: str, width: int, shape: tuple[int, int, int], size: int) -> nn.Module:
     """Creates an encoder of images (n, channels, H, W) -> (n, size), any but "state".
 
+    A network of timm has a vector of its own `size` instead.
+
     Args:
         name: name of the encoder
         width: number of channels of the first stage
@@ -167,7 +169,7 @@ def encode_channels(name: str, width: int, shape: tuple[int, int, int], size: in
     """
     check_depth(name, shape[1:])
     if name.startswith(TIMM):
-        return timm_encoder.TimmEncoder(name.removeprefix(TIMM), shape, size)
+        return timm_encoder.TimmEncoder(name.removeprefix(TIMM), shape)
     kind = _registered.get(name) or ENCODERS[name]
     assert kind is not None
     if name not in _registered:

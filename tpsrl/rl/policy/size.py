@@ -5,7 +5,7 @@ import itertools
 from tpsrl.config import MOST_PIXELS
 from tpsrl.errors import UserError
 from tpsrl.rl.envs.vec_env import EnvSpec
-from tpsrl.rl.policy.settings import ENCODER_NAMES, PolicySettings
+from tpsrl.rl.policy.settings import ENCODER_NAMES, TIMM, PolicySettings
 
 _ORDINARY = 2**26  # weights, 256 MiB
 _ORDINARY_CHANNELS = 256
@@ -23,7 +23,7 @@ def least(settings: PolicySettings, inputs: int = 1) -> int:
     count = sum(before * after for before, after in itertools.pairwise(widths))
     if layers:  # four gates per layer, with inputs from the layer below and the layer itself
         count += 4 * width * (widths[-1] + width + 2 * width * (layers - 1))
-    if settings.encoder != "state":
+    if settings.encoder != "state" and not settings.encoder.startswith(TIMM):
         # Every built-in encoder has at least one weight per pair of channels in some layer.
         inner = settings.encoder_width**2 if settings.encoder in ENCODER_NAMES else 0
         count += 9 * settings.encoder_width + inner

@@ -22,19 +22,18 @@ _FIXED = 2**40  # images in moments that must stay as they are
 
 
 class TimmEncoder(nn.Module):
-    """A timm network without its classification layer, followed by a linear layer.
+    """A timm network without its classification layer; `size` is the length of its vector.
 
     Normalisation layers use their stored statistics and dropout is off, since the vector of an
     image must not depend on other images or on chance.
     """
 
-    def __init__(self, name: str, shape: Sequence[int], size: int) -> None:
+    def __init__(self, name: str, shape: Sequence[int]) -> None:
         """Creates the network with random weights.
 
         Args:
             name: name of the network in timm, without `TIMM`
             shape: (channels, height, width) of the images
-            size: length of the vector
 
         Raises:
             UserError: timm cannot be imported, or the network does not take such images.
@@ -42,18 +41,17 @@ class TimmEncoder(nn.Module):
         super().__init__()
         self.name, self.shape = name, tuple(shape)
         self.body = _create(name, self.shape)
-        self.linear = nn.Linear(_width(self.body, name, self.shape), size)
-        self.body.eval()
+        self.size = _width(self.body, name, self.shape)
+        self.eval()
 
     def forward(self, pictures: torch.Tensor) -> torch.Tensor:
         """Images (n, channels, height, width), normalised -> (n, size)."""
-        return torch.relu(self.linear(self.body(pictures)))
+        vector: torch.Tensor = self.body(pictures)
+        return vector
 
     def train(self, mode: bool = True) -> "TimmEncoder":
-        """Sets the mode of the linear layer; the network always stays in evaluation mode."""
-        super().train(mode)
-        self.body.eval()
-        return self
+        """Stays in evaluation mode."""
+        return super().train(False)
 
 
 def package() -> Any:

@@ -11,6 +11,7 @@ from tpsrl.rl.envs.pictures import CLASSES, COLOUR, DEPTH, INSTANCES, kind_of, p
 from tpsrl.rl.envs.vec_env import EnvSpec
 from tpsrl.rl.policy.channel_norm import ChannelNorm
 from tpsrl.rl.policy.encoder_registry import encode_channels
+from tpsrl.rl.policy.timm_encoder import TimmEncoder
 
 ONLY_DEPTH = (DEPTH,)  # images that an encoder takes without a tower
 _COLOURS = 3
@@ -32,7 +33,7 @@ class Towers(nn.Module):
             name: name of the encoder
             width: channels of its first stage
             spec: specification of the environments
-            size: size of each tower's vector
+            size: size of each tower's vector; networks of timm have their own
         """
         super().__init__()
         by_size: dict[tuple[int, ...], list[str]] = {}
@@ -41,7 +42,7 @@ class Towers(nn.Module):
         self.towers = nn.ModuleList(
             Tower(name, width, tuple(names), spec, size) for names in by_size.values()
         )
-        self.size = size * len(self.towers)
+        self.size = sum(tower.size for tower in self.towers if isinstance(tower, Tower))
 
     def forward(self, pictures: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Images (n, ...) by name -> (n, size)."""
@@ -68,6 +69,7 @@ class Tower(nn.Module):
         channels = sum(self._channels(picture) for picture in names)
         self.norm = ChannelNorm(channels)
         self.encoder = encode_channels(name, width, (channels, height, across), size)
+        self.size = self.encoder.size if isinstance(self.encoder, TimmEncoder) else size
         self.register_buffer("instance_colours", instance_colours(), persistent=False)
 
     def channels(self, pictures: Mapping[str, torch.Tensor]) -> torch.Tensor:

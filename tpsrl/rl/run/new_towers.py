@@ -50,7 +50,7 @@ def weights(policy: ActorCritic, checkpoint: Checkpoint) -> dict[str, torch.Tens
                 f"{checkpoint.path} already uses"
             )
     found = {n: tensor for n, tensor in theirs.items() if _ENCODER not in n}
-    width = policy.settings.visual_width
+    width = encoder.size // len(encoder.towers)  # of each tower
     columns: list[int] = []  # column of the checkpoint's features for each of the policy's, or -1
     for number, tower in enumerate(encoder.towers):
         assert isinstance(tower, Tower)
