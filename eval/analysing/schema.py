@@ -21,6 +21,7 @@ class ReportedPolicy(Struct, frozen=True):
     checkpoint: Text
     trained_steps: int | float
     sample: bool | UnsetType = UNSET
+    stuck_noise: Number | UnsetType = UNSET
     privileged: Items[Text] | UnsetType = UNSET
     policy: Text | UnsetType = UNSET
 

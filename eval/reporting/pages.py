@@ -145,6 +145,8 @@ def _facts(report: Report | SkillReport | Index) -> list[str]:
     for name, policy in report.learned.items():
         steps = f"{policy.trained_steps / 1e6:.1f} million steps"
         mean = ", mean actions" if policy.sample is False else ""
+        if policy.stuck_noise:
+            mean += f", noise of {policy.stuck_noise:g} while stuck"
         facts.append(f"{words.plain(name)} trained for {steps}: {policy.checkpoint}{mean}")
     facts += filter(None, (acting.privileged(report), acting.blinded(report)))
     if changed := words.changes(report.protocol_changes):

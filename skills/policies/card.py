@@ -38,6 +38,9 @@ class MeasuredSuccess:
     command: str
 
 
+_LATER = ("cameras", "stuck_noise")  # fields that older files lack, so omitted if empty
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class BlindSuccess:
     """Success rate of a policy whose `sensors` were replaced by those of another run (`blind=`).
@@ -61,7 +64,8 @@ class Card:
     `privileged` are the sensors that a robot does not have. `difference` is the maximum change of
     mean actions by half precision. `cameras` are the sizes of pictures other than head depth.
     `sight` is the range in metres to which camera and laser are limited, 0 for no limit. `hours` is
-    the duration of the training on `machine`.
+    the duration of the training on `machine`. `stuck_noise` is the standard deviation of the noise
+    while the robot is stuck.
     """
 
     skill: str
@@ -87,11 +91,12 @@ class Card:
     success: MeasuredSuccess | None = None
     blind: tuple[BlindSuccess, ...] = ()
     cameras: Mapping[str, tuple[Count, Count]] = dataclasses.field(default_factory=dict)
+    stuck_noise: Amount = 0.0
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the fields as JSON types; empty `cameras` are omitted, as in older files."""
+        """Returns the fields as JSON types, without empty ones of `_LATER`."""
         record = dataclasses.asdict(self)
-        return record if self.cameras else {k: v for k, v in record.items() if k != "cameras"}
+        return {k: v for k, v in record.items() if v or k not in _LATER}
 
     @staticmethod
     def from_json(found: Any, where: str = "card") -> "Card":
@@ -125,6 +130,8 @@ def _facts(card: Card) -> list[tuple[str, str]]:
     depth = "; ".join(f"{name.replace('_', ' ')}, {h} x {w}" for name, (h, w) in seen) or "none"
     sight = f"; depth and laser are limited to a range of {card.sight:g} m" if card.sight else ""
     acts = "samples actions, as in training" if card.sample else "uses mean actions"
+    if card.stuck_noise:
+        acts += f"; noise of standard deviation {card.stuck_noise:g} while the robot is stuck"
     delay = ", delayed by one step after the observation" if card.delay else ""
     half = f"half precision, mean actions within {card.difference:.1g} of full precision"
     return [

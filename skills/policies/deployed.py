@@ -9,12 +9,14 @@ import msgspec
 from skills import registry
 from skills.core import sensors
 from skills.core.inputs import PolicyInputs
+from skills.policies import stuck
 from tpsrl import config
 from tpsrl.rl.envs.vec_env import MAP, EnvSpec
 from tpsrl.rl.run.checkpoint import Checkpoint
 from tpsrl.world import action as act
 from tpsrl.world.cameras import HEAD_DEPTH, PICTURES
 
+Noise = Annotated[float, msgspec.Meta(ge=0.0, le=stuck.MOST)]
 Pixels = Annotated[int, msgspec.Meta(ge=1, le=config.MOST_PIXELS)]  # side of a picture
 
 
@@ -23,12 +25,14 @@ class Deployment:
     """Inputs of a policy, and how actions are computed.
 
     `delay` is whether the policy acts on the previous observation, `sample` whether actions are
-    sampled from their distribution instead of its mean.
+    sampled from their distribution instead of its mean, `stuck_noise` the standard deviation of
+    the noise of actions while the robot is stuck, 0 for none (`skills.policies.stuck`).
     """
 
     inputs: PolicyInputs
     delay: bool
     sample: bool = True
+    stuck_noise: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
         """Returns the note for a checkpoint, as JSON types."""
@@ -40,6 +44,7 @@ class Deployment:
             "delay": self.delay,
             "sample": self.sample,
             # Omitted if empty, as in older files.
+            **({"stuck_noise": self.stuck_noise} if self.stuck_noise else {}),
             **({"height_map": True} if inputs.height_map else {}),
             **({"cameras": dict(inputs.cameras)} if inputs.cameras else {}),
         }
@@ -54,6 +59,7 @@ class _Note:
     depth: tuple[Pixels, Pixels] | None
     delay: bool
     sample: bool = True
+    stuck_noise: Noise = 0.0
     height_map: bool = False
     cameras: dict[str, tuple[Pixels, Pixels]] = dataclasses.field(default_factory=dict)
 
@@ -94,7 +100,9 @@ def read(checkpoint: Checkpoint, spec: EnvSpec) -> Deployment:
     ):
         if noted != seen:
             raise checkpoint.refused(f"is inconsistent: {what} is {noted}, in its network {seen}")
-    return Deployment(inputs, note.delay, note.sample)
+    if note.stuck_noise and stuck.VELOCITY not in inputs.sensors:
+        raise checkpoint.refused(f"has stuck_noise, but not the sensor {stuck.VELOCITY}")
+    return Deployment(inputs, note.delay, note.sample, note.stuck_noise)
 
 
 def _others(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:

@@ -14,6 +14,7 @@ from skills.core.interface import SkillGoal
 from skills.core.sensors import Readings
 from skills.policies import deployed, pretrained
 from skills.policies.perception import Perceiving, Perception
+from skills.policies.stuck import StuckNoise
 from tpsrl.errors import UserError
 from tpsrl.rl.policy import gaussian
 from tpsrl.rl.run import checkpoint as checkpoints
@@ -102,10 +103,16 @@ class NetworkActor:
         self._start = torch.ones(num_envs, dtype=torch.bool)
         self._shown: dict[str, torch.Tensor] | None = None
         self._generator = torch.Generator().manual_seed(seed)
+        self._stuck: StuckNoise | None = None
+        if network.stuck_noise:
+            layout = network.inputs.layout()
+            self._stuck = StuckNoise(network.stuck_noise, layout, num_envs, seed)
 
     def begin(self, homes: np.ndarray) -> None:
         """Starts an episode with the next observation in the homes of a mask (n,) bool."""
         self._start |= torch.from_numpy(homes)
+        if self._stuck is not None:
+            self._stuck.begin(homes)
 
     def act(self, seen: Mapping[str, np.ndarray]) -> np.ndarray:
         """Returns actions (n, 11) float64 in [-1, 1] for the observations (n, ...) of a step."""
@@ -120,6 +127,9 @@ class NetworkActor:
             action = step.mean
             if self._sample:
                 action = gaussian.sample(action, step.std, policy.mask, self._generator)
+            if self._stuck is not None:
+                noise = torch.from_numpy(self._stuck.draw(seen["state"])).float()
+                action = torch.where(policy.mask, action + noise, action).clamp(-1.0, 1.0)
         assert step.memory is not None
         self._memory, self._previous = step.memory, action
         self._start = torch.zeros_like(start)
@@ -191,6 +201,7 @@ def about(skill: str, path: str | os.PathLike[str]) -> dict[str, Any]:
         "checkpoint": str(path),
         "trained_steps": network.steps,
         "sample": network.sample,
+        **({"stuck_noise": network.stuck_noise} if network.stuck_noise else {}),
         "privileged": list(network.inputs.privileged),
         "policy": network.digest,
     }
@@ -217,7 +228,7 @@ class Network:
         found = checkpoints.load(path, "policy", field)
         self._deployment = deployed.read(found, checkpoints.policy_spec(found))
         self.inputs, self.delay = self._deployment.inputs, self._deployment.delay
-        self.sample = self._deployment.sample
+        self.sample, self.stuck_noise = self._deployment.sample, self._deployment.stuck_noise
         self.steps = found.steps
         self.policy = checkpoints.load_policy(found)
         self.mask = np.array(self.policy.spec.mask)

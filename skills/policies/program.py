@@ -136,6 +136,7 @@ def described(network: learned.Network, sample: bool) -> dict[str, Any]:
         "control_hz": act.CONTROL_HZ,
         "delay": network.delay,
         "sample": sample,
+        **({"stuck_noise": network.stuck_noise} if network.stuck_noise else {}),
     }
 
 

@@ -14,7 +14,7 @@ import torch
 
 import tpsrl
 from skills import registry
-from skills.policies import learned, pretrained
+from skills.policies import learned, pretrained, stuck
 from skills.policies.card import Card, markdown
 from skills.policies.learned import Network
 from tpsrl.errors import UserError
@@ -25,7 +25,7 @@ from tpsrl.runtime import files
 from tpsrl.world import action
 
 MOST_BYTES = 8_000_000
-_CARD = "card"  # key in the note
+_CARD, _STUCK = "card", "stuck_noise"  # keys in the note and in its part "deploy"
 _BIAS = "policy.action_head.mean.bias"
 
 
@@ -45,6 +45,7 @@ def make(
     sample: bool | None = None,
     tolerance: float = 0.02,
     stop_shift: float = 0.0,
+    stuck_noise: float | None = None,
 ) -> ShippedPolicy:
     """Converts a checkpoint to half precision and checks that mean actions stay the same.
 
@@ -55,10 +56,13 @@ def make(
         tolerance: maximum change of a mean action, whose parts are in [-1, 1]
         stop_shift: amount to subtract from the mean of stop before squashing, so that the policy
             stops only when it is more certain
+        stuck_noise: standard deviation of the noise while the robot is stuck, 0 for none
+            (`skills.policies.stuck`); None for the checkpoint's setting
 
     Raises:
         UserError: the checkpoint is missing, its card is invalid, half precision changes mean
-            actions by more than `tolerance`, or `stop_shift` is given for a skill without stop.
+            actions by more than `tolerance`, `stop_shift` is given for a skill without stop, or
+            `stuck_noise` for a policy that does not observe whether the robot moves.
     """
     field = f"skills.{skill}"
     where, network = learned.find(skill, path), learned.load(skill, path)
@@ -80,6 +84,11 @@ def make(
             f"more than {tolerance:g}"
         )
     deploy = network.deploy | ({} if sample is None else {"sample": sample})
+    if stuck_noise is not None:
+        if stuck_noise and stuck.VELOCITY not in network.inputs.sensors:
+            raise UserError(f"stuck_noise: needs the sensor {stuck.VELOCITY}; must be 0")
+        deploy = {k: v for k, v in deploy.items() if k != _STUCK}
+        deploy |= {_STUCK: stuck_noise} if stuck_noise else {}
     facts = {
         "skill": skill,
         "sensors": network.inputs.sensors,
@@ -88,6 +97,7 @@ def make(
         "cameras": dict(network.inputs.cameras),
         "delay": network.delay,
         "sample": deploy["sample"],
+        "stuck_noise": deploy.get(_STUCK, 0.0),
         "encoder": half.settings.encoder,
         "parameters": sum(weights.numel() for weights in half.parameters()),
         "difference": difference,
@@ -195,9 +205,10 @@ def check(path: Path, skill: str, name: str = "", field: str = "checkpoint") -> 
         if not halving.is_half(found.tensors):
             raise UserError(f"{field}: {called}: its weights are not in half precision")
         card = _card(found)
-        stated = (card.skill, card.sensors, card.depth, card.delay, card.sample)
+        stated = (card.skill, card.sensors, card.depth, card.delay, card.sample, card.stuck_noise)
         shown = tuple(card.cameras.items())
-        seen = (skill, inputs.sensors, inputs.depth, network.delay, network.sample)
+        acts = network.delay, network.sample, network.stuck_noise
+        seen = (skill, inputs.sensors, inputs.depth, *acts)
         if (*stated, shown) != (*seen, inputs.cameras):
             raise UserError(f"{field}: {called}: its card describes another policy")
         return card

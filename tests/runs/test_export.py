@@ -313,6 +313,27 @@ def test_stop_shift_lowers_the_stop_action_only(
     assert "stop_shift: pick has no stop action" in capsys.readouterr().err
 
 
+def test_stuck_noise_is_part_of_the_policy_and_its_card(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = trained(tmp_path / "training", "navigate", "fetch")
+    words = ["export", "navigate", f"out={tmp_path}/shipped"]
+    assert cli.main([*words, f"agent={source}", "stuck_noise=0.8"]) == 0
+    path = tmp_path / "shipped/navigate.safetensors"
+    assert learned.load("navigate", path).stuck_noise == 0.8
+    assert shipped.check(path, "navigate").stuck_noise == 0.8
+    text = "uses mean actions" if not learned.load("navigate", path).sample else "samples actions"
+    page = path.with_suffix(".md").read_text()
+    assert text in page and "noise of standard deviation 0.8 while the robot is stuck" in page
+    assert cli.main([*words[:2], f"agent={path}", f"out={tmp_path}/again"]) == 0
+    assert learned.load("navigate", tmp_path / "again").stuck_noise == 0.8
+    assert cli.main([*words, f"agent={path}", "stuck_noise=0", "replace=true"]) == 0
+    assert learned.load("navigate", path).stuck_noise == 0.0
+    pick = trained(tmp_path / "pick", "pick")
+    assert export(tmp_path, f"agent={pick}", "stuck_noise=0.8") == 2
+    assert "stuck_noise: needs the sensor velocity; must be 0" in capsys.readouterr().err
+
+
 def _world(start: Any) -> Any:
     from kinematic_home import PicturedHome
 

@@ -33,7 +33,13 @@ _CONFIG = "config.yaml"
 _LONGEST_S = 1e10  # longest plausible duration of a training: centuries
 _LEFT_OUT = ("skill", "out", "resume", "processes", "threads")  # keys left out of its command line
 _FORMATS = ("safetensors", "torch_export", "onnx")
-_OF_FILE = ("evaluation", "blind", "stop_shift", "as_teacher")  # only for format=safetensors
+_OF_FILE = (
+    "evaluation",
+    "blind",
+    "stop_shift",
+    "stuck_noise",
+    "as_teacher",
+)  # only for format=safetensors
 _GIVEN = ("demonstrations", "machine", "hours", "commit", "licence")  # copied to the card
 
 
@@ -61,6 +67,13 @@ class ExportSettings:
         "lower the stop output before squashing, so that the policy stops only when more certain",
         minimum=0,
         maximum=10,
+    )
+    stuck_noise: float | None = config.option(
+        None,
+        "standard deviation of noise on the actions of arm and base while the robot is stuck; 0: "
+        "none (default: as in the checkpoint)",
+        minimum=0,
+        maximum=5,
     )
     replace: bool = config.option(False, "replace another policy in the output folder")
     as_teacher: bool = config.option(
@@ -136,6 +149,7 @@ def run(settings: ExportSettings) -> int:
             settings.sample,
             settings.tolerance,
             settings.stop_shift,
+            settings.stuck_noise,
         )
     training = _training(settings)
     facts = _facts(settings, training, made.card)
