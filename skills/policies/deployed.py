@@ -16,7 +16,7 @@ from tpsrl.rl.run.checkpoint import Checkpoint
 from tpsrl.world import action as act
 from tpsrl.world.cameras import HEAD_DEPTH, PICTURES
 
-Noise = Annotated[float, msgspec.Meta(ge=0.0, le=stuck.MOST)]
+NoiseStd = Annotated[float, msgspec.Meta(ge=0.0, le=stuck.MOST)]
 Pixels = Annotated[int, msgspec.Meta(ge=1, le=config.MOST_PIXELS)]  # side of a picture
 
 
@@ -59,7 +59,7 @@ class _Note:
     depth: tuple[Pixels, Pixels] | None
     delay: bool
     sample: bool = True
-    stuck_noise: Noise = 0.0
+    stuck_noise: NoiseStd = 0.0
     height_map: bool = False
     cameras: dict[str, tuple[Pixels, Pixels]] = dataclasses.field(default_factory=dict)
 
