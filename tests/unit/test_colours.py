@@ -2,14 +2,17 @@
 
 import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
 from toy_vec_env import SPEC, ToyVecEnv, ToyVecEnvFactory
 
+from tpsrl import config
 from tpsrl.errors import UserError
 from tpsrl.rl.envs.colours import ColourChanges, ColouredVecEnv, ColouredVecEnvFactory
 from tpsrl.rl.envs.vec_env import Observation
+from tpsrl.training import loading
 
 N, SHAPE = 4, (6, 5, 3)
 ACTIONS = np.ones((N, 3))
@@ -131,3 +134,23 @@ def test_a_damaged_snapshot_is_refused(name: str, value: np.ndarray | None) -> N
     damaged = {key: values for key, values in arrays.items() if key != name}
     with pytest.raises(UserError, match=r"^snapshot: "):
         env.restore(0, damaged if value is None else damaged | {name: value}, note)
+
+
+@pytest.mark.parametrize(
+    ("begun", "given", "message"),
+    [
+        ("colour_jitter=0.2", "colour_jitter=0", "begun with random colours.*nearest: 0.2"),
+        ("colour_jitter=0", "colour_noise=0.1", "begun without random colours.*nearest: 0"),
+    ],
+)
+def test_a_resumed_training_keeps_random_colours_on_or_off(
+    tmp_path: Path, begun: str, given: str, message: str
+) -> None:
+    words = ["skill=pick", "cameras=head_rgb:64"]
+    settings = loading.training(config.parse([*words, begun]))
+    (tmp_path / "config.yaml").write_text(config.to_yaml(settings))
+    resumed = loading.training(config.parse([f"resume={tmp_path}"]))
+    assert resumed.colour_jitter == settings.colour_jitter
+    key = given.partition("=")[0]
+    with pytest.raises(UserError, match=f"^{key}: .*{message}"):
+        loading.training(config.parse([f"resume={tmp_path}", given]))

@@ -16,6 +16,7 @@ from tpsrl.training.settings import DistillSettings, TrainingSettings
 
 CONFIG, LATEST = "config.yaml", "checkpoints/latest.safetensors"
 _ONCE = ("out", "init", "encoder", "encoder_weights")  # settings that only a new training accepts
+_COLOURS = ("colour_jitter", "colour_noise")
 _AUTO = "auto"  # value of `resume`
 
 SkillNamed = TypeVar("SkillNamed")
@@ -80,7 +81,18 @@ def training(
     if settings.frozen != own.frozen:
         state = "frozen" if own.frozen else "trained"
         raise UserError(f"frozen: the encoder of {folder} is {state}; leave frozen out, or resume")
+    if _has_random_colours(settings) != _has_random_colours(own):
+        given = next((key for key in _COLOURS if key in values), _COLOURS[0])
+        state = "with" if _has_random_colours(own) else "without"
+        raise UserError(
+            f"{given}: {folder} was begun {state} random colours, which a resumed training cannot "
+            f"change; nearest: {getattr(own, given):g}"
+        )
     return dataclasses.replace(cameras.plain(settings), out=folder)
+
+
+def _has_random_colours(settings: TrainingSettings) -> bool:
+    return any(getattr(settings, key) > 0.0 for key in _COLOURS)
 
 
 def resumed(values: Mapping[str, Any]) -> dict[str, Any]:
