@@ -35,41 +35,59 @@ def weights(policy: ActorCritic, checkpoint: Checkpoint) -> dict[str, torch.Tens
         UserError: a new image has the size of one of the checkpoint's.
     """
     theirs = checkpoint.part("policy")
-    new = pictures(policy, checkpoint)
-    if not new:
+    if not pictures(policy, checkpoint):
         return theirs
     encoder = policy.trunk.encoder
     assert isinstance(encoder, Towers)
-    spec, own = checkpoints.policy_spec(checkpoint), policy.spec.observations
-    before = pictures_of(spec.observations)
-    sizes = list(dict.fromkeys(spec.observations[name][:2] for name in before))
-    for name in new:
-        if (size := own[name][:2]) in sizes:
-            raise UserError(
-                f"cameras: {name} must have another size than {size[0]} x {size[1]}, which "
-                f"{checkpoint.path} already uses"
-            )
-    found = {n: tensor for n, tensor in theirs.items() if _ENCODER not in n}
+    sizes = _sizes(policy, checkpoint)
     width = encoder.size // len(encoder.towers)  # of each tower
     columns: list[int] = []  # column of the checkpoint's features for each of the policy's, or -1
+    found = {name: tensor for name, tensor in theirs.items() if _ENCODER not in name}
     for number, tower in enumerate(encoder.towers):
         assert isinstance(tower, Tower)
-        size = own[tower.names[0]][:2]
+        size = policy.spec.observations[tower.names[0]][:2]
         old = sizes.index(size) if size in sizes else None
         columns += [-1] * width if old is None else range(old * width, (old + 1) * width)
         for prefix in ("", "value_") if policy.value_trunk is not None else ("",):
-            at = f"{prefix}{_TOWERS}{number}."
-            mine = _part(policy.state_dict(), at)
-            if old is not None and not _part(theirs, f"{prefix}{_TOWERS}"):
-                mine |= _without_norm(theirs, f"{prefix}{_ENCODER}", mine["norm.pictures"])
-            elif old is not None:
-                mine |= _part(theirs, f"{prefix}{_TOWERS}{old}.")
-            found |= {at + name: tensor for name, tensor in mine.items()}
+            found |= _tower(policy, theirs, prefix, number, old)
     readers = _READERS if policy.settings.lstm_layers else _READERS_WITHOUT_LSTM
     for name in (*readers, *(f"value_{reader}" for reader in readers)):
         if name in found and not (name == "value_head.weight" and policy.critic is not None):
             found[name] = _spread(found[name], columns, len(sizes) * width)
     return found
+
+
+def _sizes(policy: ActorCritic, checkpoint: Checkpoint) -> list[tuple[int, ...]]:
+    """Returns the image sizes (height, width) of a checkpoint's towers, in their order.
+
+    Raises:
+        UserError: a new image of the policy has one of these sizes.
+    """
+    seen = checkpoints.policy_spec(checkpoint).observations
+    sizes = list(dict.fromkeys(seen[name][:2] for name in pictures_of(seen)))
+    for name in pictures(policy, checkpoint):
+        if (size := policy.spec.observations[name][:2]) in sizes:
+            raise UserError(
+                f"cameras: {name} must have another size than {size[0]} x {size[1]}, which "
+                f"{checkpoint.path} already uses"
+            )
+    return sizes
+
+
+def _tower(
+    policy: ActorCritic, theirs: dict[str, torch.Tensor], prefix: str, number: int, old: int | None
+) -> dict[str, torch.Tensor]:
+    """Returns the weights of tower `number`: those of the checkpoint's tower `old`, or new ones.
+
+    `prefix` is that of the trunk: "" or "value_".
+    """
+    at = f"{prefix}{_TOWERS}{number}."
+    found = _part(policy.state_dict(), at)
+    if old is not None and _part(theirs, f"{prefix}{_TOWERS}"):
+        found |= _part(theirs, f"{prefix}{_TOWERS}{old}.")
+    elif old is not None:
+        found |= _without_norm(theirs, f"{prefix}{_ENCODER}", found["norm.pictures"])
+    return {at + name: tensor for name, tensor in found.items()}
 
 
 def _part(weights: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
