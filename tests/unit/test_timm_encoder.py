@@ -122,6 +122,16 @@ def test_pretrained_weights_and_statistics_are_taken_from_a_file(
 
 
 @pytest.mark.usefixtures("timm")
+def test_each_channel_is_normalised_by_the_moments_of_its_kind() -> None:
+    names = {"head_instance": (40, 40), "depth": (40, 40), "hand_rgb": (40, 40, 3)}
+    tower = tower_of(policy_for(names))
+    tower.expect([0.5, 0.4, 0.3], [0.2, 0.2, 0.5])
+    mean, std = tower.norm.mean.tolist(), tower.norm.variance.sqrt().tolist()
+    assert mean == pytest.approx([0.0, 0.0, 0.0, 0.4, 0.5, 0.4, 0.3])
+    assert std == pytest.approx([1.0, 1.0, 1.0, 0.3, 0.2, 0.2, 0.5])
+
+
+@pytest.mark.usefixtures("timm")
 def test_the_vector_of_an_image_does_not_depend_on_others_in_training_mode() -> None:
     tower = tower_of(policy_for({"depth": (40, 40)}).train())
     images = {"depth": torch.rand(3, 40, 40)}

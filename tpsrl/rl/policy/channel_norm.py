@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
+FIXED = 2**40  # number of images in moments that stay as they are
 _EPS = 1e-4  # added to a variance: a constant channel stays at zero
 
 
@@ -34,6 +35,12 @@ class ChannelNorm(nn.Module):
         """Images (n, channels, H, W) -> the same shape."""
         scale = (self.variance + _EPS * (self.pictures > 0)).rsqrt()
         return (x - self.mean[:, None, None]) * scale[:, None, None]
+
+    def fix(self, mean: Sequence[float], std: Sequence[float]) -> None:
+        """Sets mean and standard deviation of each channel, which `take` no longer changes."""
+        self.mean.copy_(torch.tensor(mean))
+        self.variance.copy_(torch.tensor(std).square())
+        self.pictures.fill_(FIXED)
 
     def sums(self, x: torch.Tensor) -> torch.Tensor:
         """Returns the sums that `take` needs of images (n, channels, H, W).

@@ -14,11 +14,7 @@ import torch
 from torch import nn
 
 from tpsrl.errors import UserError, unknown
-from tpsrl.rl.envs.pictures import COLOUR, DEPTH, kind_of
-from tpsrl.rl.policy.channel_norm import ChannelNorm
 from tpsrl.rl.policy.settings import TIMM
-
-_FIXED = 2**40  # images in moments that must stay as they are
 
 
 class TimmEncoder(nn.Module):
@@ -85,17 +81,14 @@ def check(name: str, field: str = "encoder") -> None:
         raise unknown(field, name, [TIMM + each for each in known])
 
 
-def load_weights(encoder: TimmEncoder, norm: ChannelNorm, names: Sequence[str], path: Path) -> None:
-    """Loads pretrained weights into an encoder, and the statistics they expect into `norm`.
+def load_weights(encoder: TimmEncoder, path: Path) -> None:
+    """Loads pretrained weights into an encoder.
 
     The first convolution is adapted to the number of channels as timm does it: summed over colours
-    for one channel, repeated for more than three. Colour is normalised as in the pretraining, depth
-    by the mean of the three colours' statistics.
+    for one channel, repeated for more than three.
 
     Args:
         encoder: the encoder
-        norm: normalisation of its images; its moments are fixed
-        names: names of the images, in the order of the channels
         path: a file of weights, .safetensors or one of torch
 
     Raises:
@@ -117,20 +110,14 @@ def load_weights(encoder: TimmEncoder, norm: ChannelNorm, names: Sequence[str], 
             f"encoder_weights: {path} has no weights of {encoder.name} ({first})"
         ) from None
     encoder.body.load_state_dict(made.state_dict())
-    means, stds = _statistics(encoder.body)
-    mean, std = [], []
-    for name in names:
-        kind = kind_of(name)
-        if kind == COLOUR:
-            mean += means
-            std += stds
-        elif kind == DEPTH:
-            mean.append(sum(means) / len(means))
-            std.append(sum(stds) / len(stds))
-    rest = len(norm.mean) - len(mean)  # classes and instances, in [0, 1]
-    norm.mean.copy_(torch.tensor(mean + [0.0] * rest))
-    norm.variance.copy_(torch.tensor(std + [1.0] * rest).square())
-    norm.pictures.fill_(_FIXED)
+
+
+def statistics(encoder: TimmEncoder) -> tuple[list[float], list[float]]:
+    """Returns mean and standard deviation of each colour (3,) in the network's pretraining."""
+    about: Mapping[str, Any] = getattr(encoder.body, "pretrained_cfg", None) or {}
+    mean, std = about.get("mean"), about.get("std")
+    # Those of ImageNet, which timm's networks have by default.
+    return list(mean or (0.485, 0.456, 0.406)), list(std or (0.229, 0.224, 0.225))
 
 
 def _create(name: str, shape: Sequence[int]) -> Any:
@@ -175,14 +162,6 @@ def _width(body: nn.Module, name: str, shape: Sequence[int]) -> int:
     if out.ndim != 2:
         raise UserError(f"encoder: {TIMM}{name} has no vector as output, but {tuple(out.shape)}")
     return int(out.shape[1])
-
-
-def _statistics(body: Any) -> tuple[list[float], list[float]]:
-    """Returns mean and standard deviation (3,) of the colours in the pretraining."""
-    about: Mapping[str, Any] = getattr(body, "pretrained_cfg", None) or {}
-    mean, std = about.get("mean"), about.get("std")
-    # Those of ImageNet, which timm's networks have by default.
-    return list(mean or (0.485, 0.456, 0.406)), list(std or (0.229, 0.224, 0.225))
 
 
 def _read(path: Path) -> dict[str, torch.Tensor]:

@@ -1,7 +1,7 @@
 """Encoders of several images: images of the same size are the channels of one tower."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import nn
@@ -84,6 +84,17 @@ class Tower(nn.Module):
     def sums(self, pictures: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Returns the sums of these images for `ChannelNorm.take`."""
         return self.norm.sums(self.channels(pictures))
+
+    def expect(self, mean: Sequence[float], std: Sequence[float]) -> None:
+        """Normalises colour by these moments (3,), depth by their mean; other images stay."""
+        means: list[float] = []
+        stds: list[float] = []
+        for name in self.names:
+            kind, count = kind_of(name), self._channels(name)
+            coloured, deep = kind == COLOUR, kind == DEPTH
+            means += mean if coloured else [sum(mean) / len(mean) if deep else 0.0] * count
+            stds += std if coloured else [sum(std) / len(std) if deep else 1.0] * count
+        self.norm.fix(means, stds)
 
     def _channels(self, name: str) -> int:
         kind = kind_of(name)

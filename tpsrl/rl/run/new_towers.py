@@ -11,12 +11,12 @@ import torch
 from tpsrl.errors import UserError
 from tpsrl.rl.envs.pictures import pictures_of
 from tpsrl.rl.policy.actor_critic import ActorCritic
+from tpsrl.rl.policy.channel_norm import FIXED
 from tpsrl.rl.policy.towers import Tower, Towers
 from tpsrl.rl.run import checkpoint as checkpoints
 from tpsrl.rl.run.checkpoint import Checkpoint
 
 _ENCODER, _TOWERS = "trunk.encoder.", "trunk.encoder.towers."
-_KEEP = 2**40  # images in moments that must stay as they are
 # Layers that read the features of a trunk, with and without an LSTM.
 _READERS = ("trunk.recurrent.lstm.weight_ih_l0",)
 _READERS_WITHOUT_LSTM = ("action_head.mean.weight", "action_head.std.weight", "value_head.weight")
@@ -102,7 +102,7 @@ def _without_norm(
     Mean 0 and variance 1 stay, since they count as those of very many images.
     """
     taken = {f"encoder.{name}": tensor for name, tensor in _part(weights, encoder).items()}
-    return taken | {"norm.pictures": torch.full_like(count, _KEEP)}
+    return taken | {"norm.pictures": torch.full_like(count, FIXED)}
 
 
 def _spread(weight: torch.Tensor, columns: Sequence[int], size: int) -> torch.Tensor:

@@ -206,7 +206,8 @@ def _take_pretrained(policy: ActorCritic, path: Path) -> None:
         assert isinstance(trunk.encoder, Towers)
         for tower in trunk.encoder.towers:
             assert isinstance(tower, Tower) and isinstance(tower.encoder, TimmEncoder)
-            timm_encoder.load_weights(tower.encoder, tower.norm, tower.names, path)
+            timm_encoder.load_weights(tower.encoder, path)
+            tower.expect(*timm_encoder.statistics(tower.encoder))
 
 
 def _take_encoder(policy: ActorCritic, checkpoint: Checkpoint) -> None:
