@@ -10,6 +10,7 @@ from tpsrl.runtime import records
 from tpsrl.runtime.records import Count
 
 UNKNOWN = "not recorded"
+_LATER = ("cameras", "stuck_noise")  # fields that older files lack, so omitted if empty
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Amount = Annotated[float, msgspec.Meta(ge=0, le=2**53)]
 
@@ -36,9 +37,6 @@ class MeasuredSuccess:
     version: str
     failures: tuple[str, ...]
     command: str
-
-
-_LATER = ("cameras", "stuck_noise")  # fields that older files lack, so omitted if empty
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ HELP = (
     "images and their sizes, instead of depth: any of depth, rgb, semantic and instance of head "
     "and hand, such as head_depth:64,hand_rgb:32"
 )
+RANDOM_COLOURS = ("colour_jitter", "colour_noise")  # settings, 0 for none
 _NUMBER = 4  # bytes of a float32
 
 CameraSettings = TypeVar("CameraSettings")  # settings with `depth` and `cameras`
@@ -63,7 +64,7 @@ def colour_changes(settings: Any) -> "ColourChanges":
 
     sizes = cameras.parse(settings.cameras) if settings.cameras else {}
     coloured = any(split(name)[1] == COLOUR for name in sizes)
-    for key in ("colour_jitter", "colour_noise"):
+    for key in RANDOM_COLOURS:
         if getattr(settings, key) > 0.0 and not coloured:
             raise UserError(f"{key}: no effect without a colour camera; try cameras=head_rgb:64")
     return ColourChanges(settings.colour_jitter, settings.colour_noise)

@@ -15,8 +15,8 @@ from tpsrl.training import cameras, fine_tuning, ranks
 from tpsrl.training.settings import DistillSettings, TrainingSettings
 
 CONFIG, LATEST = "config.yaml", "checkpoints/latest.safetensors"
-_ONCE = ("out", "init", "encoder", "encoder_weights")  # settings that only a new training accepts
-_COLOURS = ("colour_jitter", "colour_noise")
+_WEIGHTS = ("init", "encoder", "encoder_weights")  # settings of initial weights
+_ONCE = ("out", *_WEIGHTS)  # settings that only a new training accepts
 _AUTO = "auto"  # value of `resume`
 
 SkillNamed = TypeVar("SkillNamed")
@@ -69,7 +69,7 @@ def training(
         )
     if not path.is_file():
         raise UserError(f"resume: {folder} is not the folder of a training (no {CONFIG})")
-    for name in ("init", "encoder", "encoder_weights"):
+    for name in _WEIGHTS:
         if name in values:
             raise UserError(f"{name}: {folder} has weights of its own; leave {name} out, or resume")
     # `starts` is an alias of `start_states`, which config.yaml contains.
@@ -82,7 +82,9 @@ def training(
         state = "frozen" if own.frozen else "trained"
         raise UserError(f"frozen: the encoder of {folder} is {state}; leave frozen out, or resume")
     if _has_random_colours(settings) != _has_random_colours(own):
-        given = next((key for key in _COLOURS if key in values), _COLOURS[0])
+        given = next(
+            (key for key in cameras.RANDOM_COLOURS if key in values), cameras.RANDOM_COLOURS[0]
+        )
         state = "with" if _has_random_colours(own) else "without"
         raise UserError(
             f"{given}: {folder} was begun {state} random colours, which a resumed training cannot "
@@ -92,7 +94,7 @@ def training(
 
 
 def _has_random_colours(settings: TrainingSettings) -> bool:
-    return any(getattr(settings, key) > 0.0 for key in _COLOURS)
+    return any(getattr(settings, key) > 0.0 for key in cameras.RANDOM_COLOURS)
 
 
 def resumed(values: Mapping[str, Any]) -> dict[str, Any]:
