@@ -226,9 +226,9 @@ class Network:
 
     def __init__(self, path: Path, field: str = "checkpoint") -> None:
         found = checkpoints.load(path, "policy", field)
-        self._deployment = deployed.read(found, checkpoints.policy_spec(found))
-        self.inputs, self.delay = self._deployment.inputs, self._deployment.delay
-        self.sample, self.stuck_noise = self._deployment.sample, self._deployment.stuck_noise
+        self.deployment = deployed.read(found, checkpoints.policy_spec(found))
+        self.inputs, self.delay = self.deployment.inputs, self.deployment.delay
+        self.sample, self.stuck_noise = self.deployment.sample, self.deployment.stuck_noise
         self.steps = found.steps
         self.policy = checkpoints.load_policy(found)
         self.mask = np.array(self.policy.spec.mask)
@@ -236,7 +236,7 @@ class Network:
     @property
     def deploy(self) -> dict[str, Any]:
         """Deployment as JSON types, without other entries of the checkpoint's note."""
-        return self._deployment.to_json()
+        return self.deployment.to_json()
 
     @functools.cached_property
     def digest(self) -> str:

@@ -25,7 +25,7 @@ from tpsrl.runtime import files
 from tpsrl.world import action
 
 MOST_BYTES = 8_000_000
-_CARD, _STUCK = "card", "stuck_noise"  # keys in the note and in its part "deploy"
+_CARD = "card"  # key in the note
 _BIAS = "policy.action_head.mean.bias"
 
 
@@ -83,21 +83,21 @@ def make(
             f"tolerance: in half precision a mean action of {where} differs by {difference:.3g}, "
             f"more than {tolerance:g}"
         )
-    deploy = network.deploy | ({} if sample is None else {"sample": sample})
-    if stuck_noise is not None:
-        if stuck_noise and stuck.VELOCITY not in network.inputs.sensors:
-            raise UserError(f"stuck_noise: needs the sensor {stuck.VELOCITY}; must be 0")
-        deploy = {k: v for k, v in deploy.items() if k != _STUCK}
-        deploy |= {_STUCK: stuck_noise} if stuck_noise else {}
-    facts = {
+    if stuck_noise and stuck.VELOCITY not in network.inputs.sensors:
+        raise UserError(f"stuck_noise: needs the sensor {stuck.VELOCITY}; must be 0")
+    given = {"sample": sample, "stuck_noise": stuck_noise}
+    changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    deployment = dataclasses.replace(network.deployment, **changes)
+    deploy = deployment.to_json()
+    facts: dict[str, Any] = {
         "skill": skill,
         "sensors": network.inputs.sensors,
         "privileged": network.inputs.privileged,
         "depth": network.inputs.depth,
         "cameras": dict(network.inputs.cameras),
         "delay": network.delay,
-        "sample": deploy["sample"],
-        "stuck_noise": deploy.get(_STUCK, 0.0),
+        "sample": deployment.sample,
+        "stuck_noise": deployment.stuck_noise,
         "encoder": half.settings.encoder,
         "parameters": sum(weights.numel() for weights in half.parameters()),
         "difference": difference,

@@ -155,12 +155,12 @@ def with_timm(settings: TrainingSettings, given: Mapping[str, Any]) -> TrainingS
         given: values given by the user, by dotted key
 
     Raises:
-        UserError: the user has given another encoder, there is no camera, or `encoder_weights` is
-            not a file.
+        UserError: the user has given another encoder, or `encoder_weights` is not a file.
     """
     name, key = str(settings.encoder), "preset.policy.encoder"
+    if given.get(key, name) != name:
+        raise UserError(f"encoder: {name}, but {key} is {given[key]}; leave it out")
     policy = dataclasses.replace(settings.preset.policy, encoder=name)
-    _agree(key, settings.preset.policy.encoder, name, given, Path(name))
     weights = settings.encoder_weights
     if weights is not None:
         where = files.user_path(weights, "encoder_weights").resolve()
