@@ -14,7 +14,7 @@ from tpsrl.sim.mujoco_sim import MujocoSimulator
 from tpsrl.sim.warp import checks
 from tpsrl.world import action as act
 from tpsrl.world.episode import Episode
-from tpsrl.world.fetch import REST_ARM
+from tpsrl.world.fetch import LASER_RAYS, REST_ARM
 
 WARP = pytest.mark.skipif(bool(checks.missing()), reason=f"needs {checks.INSTALL}")
 
@@ -136,3 +136,32 @@ def test_an_engine_without_a_batch_is_refused() -> None:
         tpsrl.sim.make_batch("habitat")
     made = tpsrl.sim.make_batch("mujoco", slots=12)
     assert made.num_envs == 1 and made.capabilities == MujocoSimulator(slots=12).capabilities
+
+
+def test_laser_agrees_with_that_of_a_simulator(batch: BatchSimulator) -> None:
+    batch.reset([0, 1, 2], begun())
+    one = tpsrl.sim.make(num_envs=3, slots=12)
+    one.reset(range(3), begun())
+    found = batch.laser()
+    assert found.dtype == torch.float32
+    away = np.abs(found.numpy() - one.laser(range(3)))
+    assert away.shape == (3, LASER_RAYS) and (away < 0.01).mean() > 0.998
+
+
+def test_homes_restart_in_prepared_states(batch: BatchSimulator) -> None:
+    episodes = begun()
+    batch.reset([0, 1, 2], [episodes[0]] * 3)
+    batch.prepare(episodes)
+    for _ in range(3):
+        batch.step(stacked(*[driving(-0.5)] * 3))
+    kept = batch.state().base[1].clone()
+    batch.restart(torch.tensor([True, False, True]), torch.tensor([1, 0, 2]))
+    world = batch.state()
+    assert torch.equal(world.base[1], kept) and world.step.tolist() == [0, 3, 0]
+    assert world.base[0].tolist() == pytest.approx(episodes[1].robot_start, abs=1e-5)
+    assert world.joints[2, 0] == 0.5 and world.object_pos[2].isnan().all()
+    batch.reset([0, 1, 2], [episodes[1], episodes[0], episodes[2]])
+    wanted = batch.state()
+    for name in ("object_pos", "arm", "joints", "ee_pos"):
+        found = getattr(world, name)[[0, 2]]
+        assert torch.allclose(found, getattr(wanted, name)[[0, 2]], equal_nan=True), name

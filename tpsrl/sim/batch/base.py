@@ -36,10 +36,30 @@ class BatchSimulator(Protocol):
         """
         ...
 
+    def prepare(self, episodes: Sequence[Episode]) -> None:
+        """Prepares start states for `restart`, in place of those of earlier calls.
+
+        Raises:
+            UserError: see `tpsrl.sim.base.Simulator.reset`.
+        """
+        ...
+
+    def restart(self, which: torch.Tensor, starts: torch.Tensor) -> None:
+        """Puts homes into prepared start states; the other homes do not change.
+
+        Unlike `reset`, it does not wait for the device.
+
+        Args:
+            which: (n,) bool, the homes to restart.
+            starts: (n,) int64, index of a prepared episode for each home; ignored elsewhere.
+        """
+        ...
+
     def step(self, actions: torch.Tensor, moving: torch.Tensor | None = None) -> None:
         """Takes one control step of 1/30 s in all homes.
 
-        All homes must have been reset before.
+        All homes must have been reset before. It does not wait for the device, so `check` reports
+        the engine's errors.
 
         Args:
             actions: (n, 11) as in `tpsrl.world.action`, clipped to [-1, 1].
@@ -47,6 +67,13 @@ class BatchSimulator(Protocol):
 
         Raises:
             UserError: the actions have the wrong shape.
+        """
+        ...
+
+    def check(self) -> None:
+        """Waits for the device and raises the first error of the steps since the last call.
+
+        Raises:
             RunError: a home exceeds the engine's room for contacts or constraints, or its state is
                 not finite; names the home and the setting to raise.
         """
@@ -61,6 +88,14 @@ class BatchSimulator(Protocol):
 
         Returns:
             (n, height, width) float32, 0 to 10 m mapped to 0 to 1.
+        """
+        ...
+
+    def laser(self) -> torch.Tensor:
+        """Returns the ranges of the laser on the base, as `tpsrl.sim.base.Simulator.laser`.
+
+        Returns:
+            (n, rays) float32, metres.
         """
         ...
 

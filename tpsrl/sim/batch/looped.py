@@ -19,6 +19,7 @@ class LoopedBatch:
     def __init__(self, simulator: Simulator) -> None:
         self._simulator = simulator
         self._all = range(simulator.num_envs)
+        self._prepared: Sequence[Episode] = ()
 
     @property
     def num_envs(self) -> int:
@@ -40,6 +41,19 @@ class LoopedBatch:
         who = np.arange(self.num_envs) if moving is None else np.flatnonzero(moving.numpy())
         self._simulator.step(who.tolist(), actions.numpy()[who])
 
+    def prepare(self, episodes: Sequence[Episode]) -> None:
+        """See `tpsrl.sim.batch.base.BatchSimulator.prepare`."""
+        self._prepared = episodes
+
+    def restart(self, which: torch.Tensor, starts: torch.Tensor) -> None:
+        """See `tpsrl.sim.batch.base.BatchSimulator.restart`."""
+        homes = np.flatnonzero(which.numpy()).tolist()
+        rows = starts.tolist()
+        self._simulator.reset(homes, [self._prepared[rows[home]] for home in homes])
+
+    def check(self) -> None:
+        """See `tpsrl.sim.batch.base.BatchSimulator.check`; errors were raised by `step`."""
+
     def state(self) -> WorldState:
         """See `tpsrl.sim.batch.base.BatchSimulator.state`."""
         world = self._simulator.state(self._all)
@@ -49,6 +63,10 @@ class LoopedBatch:
     def depth(self, height: int = 64, width: int = 64) -> torch.Tensor:
         """See `tpsrl.sim.batch.base.BatchSimulator.depth`."""
         return torch.from_numpy(self._simulator.depth(self._all, height, width))
+
+    def laser(self) -> torch.Tensor:
+        """See `tpsrl.sim.batch.base.BatchSimulator.laser`."""
+        return torch.from_numpy(self._simulator.laser(self._all))
 
     def close(self) -> None:
         """See `tpsrl.sim.batch.base.BatchSimulator.close`."""

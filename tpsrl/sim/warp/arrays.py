@@ -1,15 +1,11 @@
-"""Model and data of many homes on the device, and writing of the rows of single homes."""
-
-from collections.abc import Sequence
+"""Model and data of many homes on the device."""
 
 import mujoco
 import mujoco_warp
-import numpy as np
-import torch
 import warp as wp
 
 from tpsrl.sim.home_model import HomeModel
-from tpsrl.sim.warp.starts import DATA_FIELDS, MODEL_FIELDS, BatchStart
+from tpsrl.sim.warp.starts import DATA_FIELDS, MODEL_FIELDS
 
 # State of a home between steps: with the state of the rules, all that its next step depends on.
 STATE_FIELDS = ("qpos", "qvel", "qacc_warmstart", "ctrl", "time")
@@ -44,15 +40,3 @@ class DeviceHomes:
         self.of_data = {name: wp.to_torch(getattr(self.data, name)) for name in DATA_FIELDS}
         self.tip = wp.to_torch(self.data.site_xpos)[:, home.cup_site]
         self.overflow = wp.to_torch(self.data.overflow)
-
-    def write(self, env_ids: Sequence[int], starts: Sequence[BatchStart]) -> None:
-        """Puts homes into the start states of their episodes."""
-        for tensors, rows in (
-            (self.of_model, [start.model for start in starts]),
-            (self.of_data, [start.data for start in starts]),
-        ):
-            for name, tensor in tensors.items():
-                values = np.stack([row[name] for row in rows])
-                given = torch.from_numpy(values).to(tensor.device, tensor.dtype)
-                where = torch.as_tensor(env_ids, device=tensor.device)
-                tensor[where] = given.reshape(len(rows), *tensor.shape[1:])

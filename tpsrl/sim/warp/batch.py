@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import mujoco_warp
@@ -21,12 +21,20 @@ from tpsrl.sim.home_model import load_home_model
 from tpsrl.sim.mjcf.home import SUBSTEPS
 from tpsrl.sim.mujoco_home import MujocoHome
 from tpsrl.sim.warp.arrays import STATE_FIELDS, DeviceHomes
-from tpsrl.sim.warp.caster import cast_depth
+from tpsrl.sim.warp.bank import Numbers, StartBank
+from tpsrl.sim.warp.caster import cast_depth, cast_laser
 from tpsrl.sim.warp.command import command
-from tpsrl.sim.warp.starts import BatchStart, Floors, start_of
+from tpsrl.sim.warp.starts import BatchStart, start_of
 from tpsrl.world import action as act
 from tpsrl.world.episode import Episode
-from tpsrl.world.fetch import HEAD_CAMERA_FAR_M, HEAD_CAMERA_FOV_DEG
+from tpsrl.world.fetch import (
+    HEAD_CAMERA_FAR_M,
+    HEAD_CAMERA_FOV_DEG,
+    LASER_POS,
+    LASER_RANGE_M,
+    laser_angles,
+)
+from tpsrl.world.floor import FloorMap, floor_map
 from tpsrl.world.geometry import quat_matrix
 from tpsrl.world.state import WorldState
 
@@ -34,11 +42,14 @@ from tpsrl.world.state import WorldState
 _CONTACTS_PER_SLOT, _CONSTRAINTS_PER_SLOT = 12, 72
 _RESETS = 256  # start states sent to the device at once
 _LOST = {
-    "constraints": mujoco_warp.OverflowType.NEFC | mujoco_warp.OverflowType.NJMAX_NNZ,
-    "contacts": mujoco_warp.OverflowType.BROADPHASE
-    | mujoco_warp.OverflowType.NARROWPHASE
-    | mujoco_warp.OverflowType.CCD,
+    "constraints": int(mujoco_warp.OverflowType.NEFC | mujoco_warp.OverflowType.NJMAX_NNZ),
+    "contacts": int(
+        mujoco_warp.OverflowType.BROADPHASE
+        | mujoco_warp.OverflowType.NARROWPHASE
+        | mujoco_warp.OverflowType.CCD
+    ),
 }
+_NOT_FINITE = 1 << 30  # beside the engine's own bits
 
 
 class WarpBatch:
@@ -49,7 +60,7 @@ class WarpBatch:
         slots: maximum number of objects in an episode, 12 or 30.
         layout_set: name of a set of apartments in `tpsrl.world.layouts`.
         filter_base: whether to keep the base's target on the free floor.
-        device: warp device; by default the first GPU if there is one, else the CPU.
+        device: warp device; by default torch's current GPU if there is one, else the CPU.
         contacts: room for pairs of geoms that may touch, per home; all homes share the room.
         constraints: room for rows of constraints, per home.
     """
@@ -76,9 +87,11 @@ class WarpBatch:
         self._arrays = DeviceHomes(self.home, num_envs, self._room, self._name)
         self.device = torch.device(wp.device_to_torch(self._name))
         self._filtered = filter_base
-        self._episodes: list[Episode | None] = [None] * num_envs
         self._stage = MujocoHome(self.home, filter_base=False)
-        self._floors = Floors(num_envs)
+        self._numbers = Numbers()
+        self._floors: list[FloorMap] = []
+        self._prepared: StartBank | None = None
+        self._all_begun = False
         self._graph: Any = None
         self._make_state(num_envs, slots)
         self._make_views(num_envs)
@@ -105,7 +118,10 @@ class WarpBatch:
         self._ramp = full(0.0, SUBSTEPS, 7)
         self._velocity = full(0.0, 3)
         self._maps = wp.zeros((1, 2, 2), dtype=float, device=self._name)
-        self._map_of = wp.zeros(count, dtype=int, device=self._name)
+        self._map_of = full(0, kind=torch.int32)
+        self._episode = full(-1, kind=integer)
+        self._lost = full(0, kind=torch.int32)
+        self._contacts_lost = full(0.0)
 
     def _make_views(self, count: int) -> None:
         """Makes tensors of addresses, and views of the engine's arrays."""
@@ -125,6 +141,7 @@ class WarpBatch:
             wp.vec3(*home.model.cam_pos[camera]),
             wp.mat33(*quat_matrix(home.model.cam_quat[camera]).ravel()),
         )
+        self._angles = tensor(np.array(laser_angles(), np.float32))
         self._rules = HoldRules(home, self.device)
         self._bodies = RuleArrays(
             arrays.of_data["xpos"],
@@ -153,7 +170,7 @@ class WarpBatch:
     @property
     def num_envs(self) -> int:
         """Number of homes."""
-        return len(self._episodes)
+        return len(self.steps)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -165,58 +182,79 @@ class WarpBatch:
     def reset(self, env_ids: Sequence[int], episodes: Sequence[Episode]) -> None:
         """See `tpsrl.sim.batch.base.BatchSimulator.reset`."""
         for first in range(0, len(env_ids), _RESETS):
-            starts = []
-            for episode in episodes[first : first + _RESETS]:
-                self._stage.reset(episode)
-                starts.append(start_of(self.home, self._stage))
-            self.begin(env_ids[first : first + _RESETS], starts)
+            some = slice(first, first + _RESETS)
+            self.begin(env_ids[some], list(self._staged(episodes[some])))
 
     def begin(self, env_ids: Sequence[int], starts: Sequence[BatchStart]) -> None:
         """Puts homes into start states that a home of the C engine has prepared."""
         if not env_ids:
             return
-        self._arrays.write(env_ids, starts)
         where = torch.as_tensor(env_ids, device=self.device)
+        which = torch.zeros(self.num_envs, dtype=torch.bool, device=self.device)
+        which[where] = True
+        rows = torch.zeros(self.num_envs, dtype=torch.int64, device=self.device)
+        rows[where] = torch.arange(len(starts), device=self.device)
+        self._enter(self._bank(starts), which, rows)
 
-        def rows(values: list[Any], like: torch.Tensor) -> torch.Tensor:
-            return torch.from_numpy(np.array(values)).to(self.device, like.dtype)
+    def prepare(self, episodes: Sequence[Episode]) -> None:
+        """See `tpsrl.sim.batch.base.BatchSimulator.prepare`."""
+        self._prepared = self._bank(self._staged(episodes))
 
-        self.holds.held[where] = rows([start.held for start in starts], self.holds.held)
-        for values in (self.holds.held_joint, self.holds.leaving):
-            values[where] = -1
-        for values in (self.forces.last, self.forces.total, self.forces.level, self.steps):
-            values[where] = 0
-        self.holds.violation[where] = False
-        self.arm_target[where] = rows([start.arm_target for start in starts], self.arm_target)
-        self._longest[where] = rows([start.longest for start in starts], self._longest)
-        self._object_geom[where] = rows([s.object_geom for s in starts], self._object_geom)
-        counts = [len(start.episode.objects) for start in starts]
-        self._num_objects[where] = rows(counts, self._num_objects)
-        for env, start in zip(env_ids, starts, strict=True):
-            self._episodes[env] = start.episode
-        self._enter_floors(env_ids, starts)
+    def restart(self, which: torch.Tensor, starts: torch.Tensor) -> None:
+        """See `tpsrl.sim.batch.base.BatchSimulator.restart`."""
+        if self._prepared is None:
+            raise UserError("restart: no start states were prepared")
+        self._enter(self._prepared, which.to(self.device), starts.to(self.device))
+
+    def _staged(self, episodes: Iterable[Episode]) -> Iterator[BatchStart]:
+        """Yields the start states of episodes."""
+        for episode in episodes:
+            self._stage.reset(episode)
+            yield start_of(self.home, self._stage)
+
+    def _bank(self, starts: Iterable[BatchStart]) -> StartBank:
+        """Copies start states to the device, with the maps of their floors."""
+        bank = StartBank(starts, self._columns(), self._numbers)
+        if self._filtered and len(self._floors) < len(self._numbers.floors):
+            self._floors = [floor_map(layout) for layout in self._numbers.floors]
+            maps = np.stack([one.distance for one in self._floors])
+            self._maps = wp.array(maps, dtype=float, device=self._name)
+        return bank
+
+    def _columns(self) -> dict[str, torch.Tensor]:
+        """Returns the tensors that a start state determines, by column of `StartBank`."""
+        return {
+            **self._arrays.of_model,
+            **self._arrays.of_data,
+            "held": self.holds.held,
+            "arm_target": self.arm_target,
+            "longest": self._longest,
+            "object_geom": self._object_geom,
+            "num_objects": self._num_objects,
+            "episode": self._episode,
+            "floor": self._map_of,
+        }
+
+    def _enter(self, bank: StartBank, which: torch.Tensor, starts: torch.Tensor) -> None:
+        bank.put(self._columns(), which, starts)
+        holds, forces = self.holds, self.forces
+        for values, first in (
+            (holds.held_joint, -1),
+            (holds.leaving, -1),
+            (holds.violation, False),
+            *((values, 0) for values in (forces.last, forces.total, forces.level, self.steps)),
+        ):
+            values.masked_fill_(which, first)
         with self._on_stream():
             mujoco_warp.kinematics(self._arrays.model, self._arrays.data)
-
-    def _enter_floors(self, env_ids: Sequence[int], starts: Sequence[BatchStart]) -> None:
-        if not self._filtered:
-            return
-        new = [
-            self._floors.enter(env, start.episode.layout)
-            for env, start in zip(env_ids, starts, strict=True)
-        ]
-        if any(new):
-            maps = np.stack([one.distance for one in self._floors.maps])
-            self._maps = wp.array(maps, dtype=float, device=self._name)
-        self._map_of = wp.array(self._floors.row_of, dtype=int, device=self._name)
 
     # -- step ----------------------------------------------------------------------------------
 
     def step(self, actions: torch.Tensor, moving: torch.Tensor | None = None) -> None:
         """See `tpsrl.sim.batch.base.BatchSimulator.step`."""
         check_actions(actions, self.num_envs)
-        if None in self._episodes:
-            raise UserError(f"step: environment {self._episodes.index(None)} has not been reset")
+        if not self._all_begun:
+            self._check_begun()
         before = None if moving is None else [values.clone() for values in self._changing()]
         actions = actions.to(self.device, torch.float32)
         grip = actions[:, act.GRIP] >= 0.0
@@ -225,7 +263,7 @@ class WarpBatch:
             self._rules.release(self.holds, self._bodies, ~grip)
             force = self._substeps()
             mujoco_warp.kinematics(self._arrays.model, self._arrays.data)
-        self._refuse_lost(moving)
+        self._note_lost(moving)
         self.forces.count(force)
         self.steps = self.steps + 1
         touched = touched_most(self._contacts(), self.num_envs, self.home.cup_geom, self._grasp)
@@ -234,7 +272,7 @@ class WarpBatch:
             self._put_back(before, moving.to(self.device))
 
     def _command(self, actions: torch.Tensor) -> None:
-        origin = self._floors.maps[0].origin if self._floors.maps else (0.0, 0.0)
+        origin = self._floors[0].origin if self._floors else (0.0, 0.0)
         wp.launch(
             command,
             self.num_envs,
@@ -246,7 +284,7 @@ class WarpBatch:
                 wp.from_torch(self.arm_target),
                 self._filtered,
                 self._maps,
-                self._map_of,
+                wp.from_torch(self._map_of),
                 *origin,
             ],
             outputs=[wp.from_torch(self._ramp), wp.from_torch(self._velocity)],
@@ -299,37 +337,51 @@ class WarpBatch:
 
     # -- errors of the engine ------------------------------------------------------------------
 
-    def _refuse_lost(self, moving: torch.Tensor | None) -> None:
-        """Raises a `RunError` if contacts or constraints were dropped, or a home is not finite.
+    def _check_begun(self) -> None:
+        new = (self._episode < 0).nonzero()
+        if len(new):
+            raise UserError(f"step: environment {int(new[0, 0])} has not been reset")
+        self._all_begun = True
 
-        The engine continues silently in both cases.
+    def _note_lost(self, moving: torch.Tensor | None) -> None:
+        """Notes dropped contacts and constraints, and states that are not finite, for `check`.
+
+        The engine continues silently in all three cases.
         """
+        lost = self._arrays.overflow.to(torch.int32)
         finite = torch.isfinite(self._arrays.of_data["qpos"]).all(1)
-        wrong = ~finite
-        for bits in _LOST.values():
-            wrong |= (self._arrays.overflow & int(bits)) != 0
+        lost = torch.where(finite, lost, lost | _NOT_FINITE)
         if moving is not None:
-            wrong &= moving.to(self.device)
-        if not bool(wrong.any()):
+            lost = torch.where(moving.to(self.device), lost, 0)
+        self._lost |= lost
+        # All homes share the room for contacts, so the home with the most contacts is named.
+        live = self._contact_row < self._found
+        home = torch.where(live, self._contact[0], 0).long()
+        count = torch.zeros_like(self._contacts_lost).scatter_add(0, home, live.float())
+        full = ((lost & _LOST["contacts"]) != 0).any()
+        self._contacts_lost = torch.where(full, count, self._contacts_lost)
+
+    def check(self) -> None:
+        """See `tpsrl.sim.batch.base.BatchSimulator.check`."""
+        if not bool((self._lost != 0).any()):
             return
+        lost, crowded = self._lost.cpu(), int(self._contacts_lost.argmax())
+        self._lost = torch.zeros_like(self._lost)
         for what, bits in _LOST.items():
-            lost = (self._arrays.overflow & int(bits)) != 0
-            if bool(lost.any()):
-                env = self._fullest() if what == "contacts" else int(lost.nonzero()[0, 0])
+            where = ((lost & bits) != 0).nonzero()
+            if len(where):
+                env = crowded if what == "contacts" else int(where[0, 0])
                 raise RunError(
                     f"{self._named(env)} has too many {what} (room for {self._room[what]} per "
                     f"home); create the simulator with a larger `{what}`"
                 )
-        raise RunError(f"{self._named(int(wrong.nonzero()[0, 0]))} is not finite")
-
-    def _fullest(self) -> int:
-        """Returns the home with the most contacts, since all homes share the room for contacts."""
-        home = self._contact[0][: int(self._found[0].clamp(max=len(self._contact_row)))]
-        return int(torch.bincount(home.long(), minlength=self.num_envs).argmax())
+        where = ((lost & _NOT_FINITE) != 0).nonzero()
+        if len(where):
+            raise RunError(f"{self._named(int(where[0, 0]))} is not finite")
 
     def _named(self, env: int) -> str:
-        episode = self._episodes[env]
-        return f"warp: environment {env} (episode {episode.id if episode else '-'})"
+        names, number = list(self._numbers.episodes), int(self._episode[env])
+        return f"warp: environment {env} (episode {names[number] if number >= 0 else '-'})"
 
     # -- homes that do not move ------------------------------------------------------------------
 
@@ -422,10 +474,38 @@ class WarpBatch:
             )
         return out
 
+    def laser(self) -> torch.Tensor:
+        """See `tpsrl.sim.batch.base.BatchSimulator.laser`."""
+        model, data = self._arrays.model, self._arrays.data
+        out = torch.empty((self.num_envs, len(self._angles)), device=self.device)
+        with self._on_stream():
+            wp.launch(
+                cast_laser,
+                tuple(out.shape),
+                inputs=[
+                    model.geom_type,
+                    model.geom_size,
+                    model.geom_rbound,
+                    data.geom_xpos,
+                    data.geom_xmat,
+                    data.xpos,
+                    data.xmat,
+                    self._base_body,
+                    wp.from_torch(self._robot),
+                    wp.vec3(*LASER_POS),
+                    wp.from_torch(self._angles),
+                    LASER_RANGE_M,
+                ],
+                outputs=[wp.from_torch(out)],
+                device=self._name,
+            )
+        return out
+
     def close(self) -> None:
         """See `tpsrl.sim.batch.base.BatchSimulator.close`."""
 
 
 def default_device() -> str:
-    """Returns the first GPU if warp and torch both support it, else the CPU."""
-    return "cuda:0" if wp.is_cuda_available() and torch.cuda.is_available() else "cpu"
+    """Returns torch's current GPU if warp and torch both support GPUs, else the CPU."""
+    both = wp.is_cuda_available() and torch.cuda.is_available()
+    return f"cuda:{torch.cuda.current_device()}" if both else "cpu"

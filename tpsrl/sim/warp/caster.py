@@ -1,4 +1,6 @@
-"""Depth of the head camera as a kernel: one thread per pixel, analytic intersection with each geom.
+"""Depth of the head camera and the laser as kernels: one thread per ray.
+
+A ray is intersected with each geom analytically.
 
 The pictures are those of `tpsrl.render.caster`: planes are seen from their front, other geoms also
 from inside, and depth is along the optical axis. Rays are not normalised (forward component 1), so
@@ -173,3 +175,46 @@ def cast_depth(
             met = _meet(kind[geom], back @ (-away), back @ ray, size[env, geom])
             nearest = wp.min(nearest, met)
     depth[env, row, column] = nearest / far
+
+
+@wp.kernel(enable_backward=False)
+def cast_laser(
+    kind: wp.array[int],
+    size: wp.array2d[wp.vec3],
+    bound: wp.array2d[float],
+    pos: wp.array2d[wp.vec3],
+    mat: wp.array2d[wp.mat33],
+    body_pos: wp.array2d[wp.vec3],
+    body_mat: wp.array2d[wp.mat33],
+    body: int,
+    own: wp.array[bool],
+    laser_pos: wp.vec3,
+    angle: wp.array[float],
+    far: float,
+    ranges: wp.array2d[float],
+) -> None:
+    """Writes the ranges of a laser scanner, at most `far` (m).
+
+    Args:
+        kind, size, bound, pos, mat, body_pos, body_mat: see `cast_depth`.
+        body: the base, which carries the scanner.
+        own: (geoms,) the robot's geoms, which the scanner does not detect.
+        laser_pos: position in the base's frame (m).
+        angle: (rays,) from straight ahead, left positive (rad).
+        far: maximum range (m).
+        ranges: (n, rays) receives the ranges.
+    """
+    env, ray = wp.tid()
+    turn = body_mat[env, body]
+    eye = body_pos[env, body] + turn @ laser_pos
+    along = turn @ wp.vec3(wp.cos(angle[ray]), wp.sin(angle[ray]), 0.0)
+    nearest = far
+    for geom in range(kind.shape[0]):
+        if not own[geom]:
+            radius = bound[env, geom]
+            away = pos[env, geom] - eye
+            if radius == 0.0 or _may_meet(away, along, radius, nearest):
+                back = wp.transpose(mat[env, geom])
+                met = _meet(kind[geom], back @ (-away), back @ along, size[env, geom])
+                nearest = wp.min(nearest, met)
+    ranges[env, ray] = nearest

@@ -63,6 +63,7 @@ class WarpSimulator(MujocoSimulator):
         all_actions[list(env_ids)] = torch.from_numpy(actions).float()
         moving[list(env_ids)] = True
         self.batch.step(all_actions, None if moving.all() else torch.from_numpy(moving))
+        self.batch.check()
         self._follow(env_ids)
 
     def _follow(self, env_ids: Sequence[int]) -> None:

@@ -12,7 +12,6 @@ import numpy as np
 from tpsrl.sim.home_model import C_ENGINE_FIELDS, MUTABLE_FIELDS, HomeModel
 from tpsrl.sim.mujoco_home import MujocoHome
 from tpsrl.world.episode import Episode
-from tpsrl.world.floor import FloorMap, floor_map
 from tpsrl.world.objects import object_kind
 
 # Model fields that an episode changes and the device needs; depth needs no colours.
@@ -65,28 +64,6 @@ def start_of(home: HomeModel, one: MujocoHome) -> BatchStart:
         longest,
         geoms,
     )
-
-
-class Floors:
-    """Maps of the free floor, one for each layout in use, and the index of each home's map.
-
-    Args:
-        num_envs: number of homes.
-    """
-
-    def __init__(self, num_envs: int) -> None:
-        self.row_of = np.zeros(num_envs, dtype=np.int32)
-        self._row: dict[str, int] = {}
-        self.maps: list[FloorMap] = []
-
-    def enter(self, env: int, layout: str) -> bool:
-        """Sets the layout of a home; returns whether a new map was added."""
-        new = layout not in self._row
-        if new:
-            self._row[layout] = len(self.maps)
-            self.maps.append(floor_map(layout))
-        self.row_of[env] = self._row[layout]
-        return new
 
 
 def _copies(source: Any, fields: tuple[str, ...]) -> dict[str, np.ndarray]:
