@@ -5,8 +5,10 @@
 For each number of homes, measures physics alone, head depth alone at 64 x 64 and 128 x 128, and
 both together; the time to create the homes, to reset them and for the first step (which compiles),
 and the memory. Homes start in Tidy House episodes of the training apartments and get random
-actions. Numbers of homes are measured in ascending order until the time is over or the memory is
-full; the report says which. Writes `batch.json` and `batch.png` into `out`.
+actions. Then a training of Pick with depth at 64 x 64 and the collector `device`: samples per
+second of collecting alone, and of collecting and learning. Numbers of homes are measured in
+ascending order until the time is over or the memory is full; the report says which. Writes
+`batch.json` and `batch.png` into `out`.
 """
 
 import dataclasses
@@ -22,8 +24,14 @@ from typing import Any, Literal
 import torch
 
 import tpsrl.sim
+from skills.envs.options import EnvOptions
+from skills.envs.training import TrainingVecEnvFactory
 from tpsrl import config
 from tpsrl.errors import RunError, UserError, one_line
+from tpsrl.rl.learning.settings import PPOSettings
+from tpsrl.rl.policy.settings import PolicySettings
+from tpsrl.rl.run.assembly import assemble
+from tpsrl.rl.run.settings import TrainSettings
 from tpsrl.runtime.figures import figure
 from tpsrl.sim import datasets
 from tpsrl.world import action as act
@@ -32,6 +40,7 @@ from tpsrl.world.slots import capacity_for
 
 SIDES = (64, 128)
 _PLAN = 32  # number of different actions per home
+_STEPS = 8  # of a rollout
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -99,7 +108,7 @@ def _row(
     settings: BatchSettings, begun: list[Episode], count: int, seconds: float
 ) -> dict[str, Any]:
     """Measures `count` homes within about `seconds` seconds."""
-    end, memory = time.monotonic() + seconds, _memory_mb()
+    end, memory = time.monotonic() + 0.6 * seconds, _memory_mb()
     row: dict[str, Any] = {"envs": count}
     slots = capacity_for(settings.objects)
     row["make_s"], batch = _timed(
@@ -124,7 +133,46 @@ def _row(
         row[f"{kind}_per_s"] = count * _rate(once, share)
     row["memory_mb"] = _memory_mb() - memory
     batch.close()
-    return row
+    return row | _training(settings, count, 0.4 * seconds)
+
+
+def _training(settings: BatchSettings, count: int, seconds: float) -> dict[str, float]:
+    """Measures a training of Pick in `count` homes within about `seconds` seconds."""
+    options = EnvOptions.of(
+        "pick",
+        sensors="fetch",
+        depth=64,
+        num_objects=settings.objects,
+        num_episodes=settings.episodes,
+        engine=settings.engine,
+    )
+    factory = TrainingVecEnvFactory(options, limit_ends=True, device_starts=settings.episodes)
+    factory.prepare()
+    preset = TrainSettings(
+        num_envs=count,
+        num_steps=_STEPS,
+        collector="device",
+        policy=PolicySettings(dtype="bfloat16" if torch.cuda.is_available() else "float32"),
+        ppo=PPOSettings(epochs=1, minibatches=4),
+    )
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    made = assemble(preset, factory, device=device)
+
+    def collected(_: int) -> None:
+        made.collector.collect(made.policy, made.rollouts)
+
+    def learned(number: int) -> None:
+        collected(number)
+        made.ppo.update(made.rollouts[0])
+
+    learned(0)  # compiles
+    samples = count * _STEPS
+    found = {
+        "collect_per_s": samples * _rate(collected, 0.5 * seconds),
+        "learn_per_s": samples * _rate(learned, 0.5 * seconds),
+    }
+    made.collector.close()
+    return found
 
 
 def _actions(count: int) -> torch.Tensor:
@@ -185,7 +233,8 @@ def drawn(report: dict[str, Any], path: Path) -> None:
     rows = [row for row in report["rows"] if "left_out" not in row]
     made = figure(figsize=(7, 4.5), layout="constrained")
     axes = made.add_subplot()
-    for name in ("physics", *(f"{kind}_{side}" for kind in ("depth", "both") for side in SIDES)):
+    kinds = [f"{kind}_{side}" for kind in ("depth", "both") for side in SIDES]
+    for name in ("physics", *kinds, "collect", "learn"):
         axes.plot(
             [row["envs"] for row in rows],
             [row[f"{name}_per_s"] for row in rows],

@@ -2,9 +2,10 @@
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
+import array_api_compat
 import numpy as np
 
 from skills.core.arrays import Array
@@ -30,6 +31,17 @@ class Struct:
                 mine.put(rows, theirs)
             else:
                 mine[rows] = theirs
+
+    def merged(self, which: Array, other: Self) -> Self:
+        """Returns a struct with the rows of `other` where `which` (n,) is true, else its own."""
+        return type(self)(
+            *[_merged(getattr(self, n), which, getattr(other, n)) for n in _names(type(self))]
+        )
+
+    def to(self, convert: Callable[[Any], Any]) -> Self:
+        """Returns a struct of the results of `convert` for each array."""
+        values = (getattr(self, name) for name in _names(type(self)))
+        return type(self)(*[v.to(convert) if isinstance(v, Struct) else convert(v) for v in values])
 
     def room(self, count: int) -> Self:
         """Returns a struct of numpy zeros for `count` homes, to be filled by `put`."""
@@ -79,6 +91,13 @@ def _field_names(kind: Any) -> tuple[str, ...]:
 
 def _taken(value: Any, rows: Rows) -> Any:
     return value.take(rows) if isinstance(value, Struct) else value[rows]
+
+
+def _merged(mine: Any, which: Array, theirs: Any) -> Any:
+    if isinstance(mine, Struct):
+        return mine.merged(which, theirs)
+    xp = array_api_compat.array_namespace(mine)
+    return xp.where(xp.reshape(which, (-1, *[1] * (mine.ndim - 1))), theirs, mine)
 
 
 def _room(value: Any, count: int) -> Any:

@@ -282,6 +282,9 @@ def _too_much(force: Array, force_sum: Array, settings: TaskSettings) -> Array |
     return force_sum > total if instant is None else (force_sum > total) | (force > instant)
 
 
+_mask = functools.cache(Constant)  # copied to a device once
+
+
 def masked(
     actions: ArrayT, mask: np.ndarray, held: Array, held_joint: Array, grip: Grip = "free"
 ) -> ArrayT:
@@ -301,7 +304,8 @@ def masked(
         New actions (n, 11).
     """
     xp = array_namespace(actions)
-    allowed = mask if type(actions) is np.ndarray else xp.asarray(mask, device=device(actions))
+    numpy = type(actions) is np.ndarray
+    allowed = mask if numpy else _mask(tuple(mask.tolist())).like(actions) > 0
     result = xp.where(allowed, actions, 0.0)
     if not mask[act.GRIP]:
         result[:, act.GRIP] = xp.where(held >= 0, 1.0, 0.0 * result[:, act.GRIP] - 1.0)

@@ -11,14 +11,18 @@ from typing import Any
 
 import numpy as np
 
+from skills import registry
 from skills.core import task
 from skills.core.interface import SkillGoal
 from skills.core.skill import Skill
 from skills.core.state import Goals
+from skills.envs import device
 from skills.envs.batch import BatchStep, SkillBatch, SkillSnapshot
+from skills.envs.device import SUCCESS, TIMEOUT, DeviceSkillEnv
 from skills.envs.options import EnvOptions
 from skills.starts.source import StartSource
 from skills.starts.start import Start
+from tpsrl import sim
 from tpsrl.errors import RunError, UserError
 from tpsrl.rl.envs.streams import Stream, generator
 from tpsrl.rl.envs.vec_env import ANEW, EnvSpec, EpisodeStats, Json, Observation, StepBatch
@@ -30,8 +34,6 @@ from tpsrl.world.cameras import CLASSES, SEMANTIC
 from tpsrl.world.episode import Episode
 from tpsrl.world.fetch import HEAD_CAMERA_FAR_M
 from tpsrl.world.state import JOINTS
-
-SUCCESS, TIMEOUT = "success", "timeout"
 
 # With these, a new policy calls stop about once in 160 steps. With the usual deviation of 0.37 the
 # rate could not fall below once in 300 steps, since means are at least -1: too often to drive
@@ -97,6 +99,7 @@ class TrainingVecEnvFactory:
             resets, arXiv 2610.12465, replay failures). Weights of groups of start states are too
             coarse for this: a policy that succeeds from 19 of 20 start states of a group fails from
             one.
+        device_starts: number of start states that `on_device` draws from
     """
 
     options: EnvOptions
@@ -106,6 +109,7 @@ class TrainingVecEnvFactory:
     limit_ends: bool = False
     desynchronise: bool = False
     retry: float = 0.0
+    device_starts: int = 1024
 
     def prepare(self, processes: int | None = None) -> None:
         """Generates the episodes of the start states, so that workers do not do so concurrently.
@@ -137,6 +141,33 @@ class TrainingVecEnvFactory:
         """See `tpsrl.rl.envs.vec_env.VecEnvFactory`."""
         return TrainingVecEnv(self, env_ids)
 
+    def on_device(self, env_ids: Sequence[int]) -> DeviceSkillEnv:
+        """See `tpsrl.rl.envs.device_env.DeviceEnvFactory`.
+
+        Raises:
+            UserError: the options need something that the device does not have.
+        """
+        options, source = self.options, self.options.source()
+        device.check(options)
+        if self.retry:
+            raise UserError("preset.retry: collector=device draws at random; nearest: 0")
+        rng = generator(Stream.STARTS, self.seed, env_ids[0])
+        starts = device.draw(source, self.device_starts, rng)
+        batch = sim.make_batch(
+            options.engine, len(env_ids), options.capacity(), filter_base=options.filter_base
+        )
+        return DeviceSkillEnv(
+            options,
+            spec_of(options, source),
+            batch,
+            starts,
+            source,
+            env_ids,
+            int(rng.integers(2**62)),
+            self.limit_ends,
+            self.desynchronise,
+        )
+
 
 class TrainingVecEnv:
     """One skill in the homes of a simulator; implements `tpsrl.rl.envs.vec_env.VecEnv`.
@@ -150,18 +181,7 @@ class TrainingVecEnv:
         self._batch = SkillBatch(options, options.simulator(len(env_ids)))
         self._source = options.source()
         self.num_envs = len(env_ids)
-        mean, std = _first_actions(self._batch.skill)
-        self.spec = EnvSpec(
-            options.shapes(),
-            options.mask,
-            tuple(mean.tolist()),
-            tuple(std.tolist()),
-            options.inputs.rays,
-            HEAD_CAMERA_FAR_M,
-            () if factory.order else self._source.parts,
-            (act.GRIP, act.STOP),
-            len(CLASSES) if options.inputs.shows(SEMANTIC) else 0,
-        )
+        self.spec = spec_of(options, None if factory.order else self._source)
         self._names, self._seed = list(env_ids), factory.seed
         self._order, self._stride = factory.order, factory.stride
         self._limit_ends, self._desynchronise = factory.limit_ends, factory.desynchronise
@@ -390,6 +410,27 @@ class TrainingVecEnv:
             terms={name: float(total[env_id]) for name, total in self._terms.items()},
             start_group=0 if self._order else self._source.group(int(self._start[env_id])),
         )
+
+
+def spec_of(options: EnvOptions, source: StartSource | None) -> EnvSpec:
+    """Returns the specification of a skill's environments.
+
+    Args:
+        options: options of the environments
+        source: source of start states that can be weighted, None if they cannot
+    """
+    mean, std = _first_actions(registry.get(options.skill).definition)
+    return EnvSpec(
+        options.shapes(),
+        options.mask,
+        tuple(mean.tolist()),
+        tuple(std.tolist()),
+        options.inputs.rays,
+        HEAD_CAMERA_FAR_M,
+        () if source is None else source.parts,
+        (act.GRIP, act.STOP),
+        len(CLASSES) if options.inputs.shows(SEMANTIC) else 0,
+    )
 
 
 def _first_actions(skill: Skill) -> np.ndarray:

@@ -3,9 +3,11 @@
 Kernels are compiled at their first use, which takes some minutes, and kept in warp's cache.
 """
 
+import contextlib
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,6 +30,7 @@ from homes import (
     repeat,
     roomiest,
 )
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import tpsrl.sim
 from skills.envs.options import EnvOptions
@@ -219,6 +222,56 @@ def test_environments_have_the_same_observations_and_rewards_on_both_engines(
         ours, theirs = one.observation, other.observation
 
 
+class HostReads(TorchDispatchMode):
+    """Names the operations that wait for a device, as they copy values to the processor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name, indices = func.name(), args[1] if len(args) > 1 else ()
+        by_mask = name.startswith("aten::index") and any(
+            isinstance(one, torch.Tensor) and one.dtype == torch.bool
+            for one in (indices if isinstance(indices, list | tuple) else ())
+        )
+        if by_mask or name in ("aten::_local_scalar_dense", "aten::nonzero"):
+            self.names.append(name)
+        return func(*args, **(kwargs or {}))
+
+
+def test_steps_on_the_device_equal_those_of_the_c_engine_and_do_not_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TPSRL_CACHE", str(tmp_path))
+    monkeypatch.setattr(dataset, "BASE_EPISODES", 2)
+    given = {"num_objects": 4, "num_episodes": 2, "depth": 16, "sensors": "fetch", "horizon": 5}
+    ours, theirs = (
+        TrainingVecEnvFactory(
+            EnvOptions.of("pick", engine=engine, **given), seed=5, device_starts=3
+        ).on_device(range(2))
+        for engine in ("mujoco", "warp")
+    )
+    shown, other = ours.reset(), theirs.reset()
+    rng = np.random.default_rng(1)
+    reads = HostReads()
+    for number in range(7):  # two of them are in the next episodes
+        for name, values in shown.items():
+            near = np.isclose(other[name].numpy(), values.numpy(), rtol=0, atol=1e-3)
+            assert near.mean() > 0.998, name
+        actions = torch.from_numpy(rng.uniform(-0.5, 0.5, (2, act.SIZE)).astype(np.float32))
+        done = ours.step(actions)
+        with reads if number else contextlib.nullcontext():  # the first step checks the homes
+            found = theirs.step(actions)
+        np.testing.assert_allclose(found.reward.numpy(), done.reward.numpy(), rtol=0, atol=1e-4)
+        assert torch.equal(found.truncated, done.truncated)
+        shown, other = done.observation, found.observation
+    assert reads.names == []
+    assert ours.episodes()[0].start_index == theirs.episodes()[0].start_index
+    for env in (ours, theirs):
+        env.close()
+
+
 # -- parts -----------------------------------------------------------------------------------------
 
 
@@ -296,14 +349,16 @@ def test_dropped_constraints_end_the_run_and_name_the_environment(
     with pytest.raises(RunError, match=message):
         for _ in range(10):
             batch.step(torch.from_numpy(np.stack([IDLE, IDLE])))
+        batch.check()
 
 
 def test_a_home_that_is_not_finite_ends_the_run() -> None:
     batch = WarpBatch(2)
     batch.reset([0, 1], [box_in_front(), box_in_front()])
     batch.qvel[1, 0] = torch.nan
+    batch.step(torch.from_numpy(np.stack([IDLE, IDLE])))
     with pytest.raises(RunError, match=r"environment 1 .* is not finite"):
-        batch.step(torch.from_numpy(np.stack([IDLE, IDLE])))
+        batch.check()
 
 
 def test_homes_must_be_reset_and_cannot_be_frozen() -> None:

@@ -243,13 +243,13 @@ def set_up(preset: TrainSettings, processes: int | None, threads: int, ranks: in
     """
     import torch
 
-    from tpsrl.rl.collection.settings import BATCH
+    from tpsrl.rl.collection.settings import IN_PROCESS
     from tpsrl.rl.collection.threads import learner_threads
     from tpsrl.runtime import machine
 
     cores = max(machine.cores() // ranks, 1)
     torch.set_num_threads(threads or learner_threads(cores, preset.collector))
     machine.keep_memory()
-    if preset.collector == BATCH:
+    if preset.collector in IN_PROCESS:
         return 0
     return min(cores if processes is None else processes, preset.num_envs)

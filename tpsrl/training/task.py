@@ -42,6 +42,7 @@ def make(settings: TrainingSettings, rank: int = 0) -> tuple[Any, Any, Any]:
         limit_ends=settings.limit_ends,
         desynchronise=settings.preset.desynchronise,
         retry=settings.preset.retry,
+        device_starts=settings.preset.device_starts,
     )
     making = None if settings.processes is None else max(settings.processes, 1)
     with renamed("starts", "start_states"):

@@ -24,7 +24,7 @@ import torch
 
 from tpsrl.rl.collection.accounting import WAITS
 from tpsrl.rl.collection.collector import Collection
-from tpsrl.rl.collection.settings import BATCH
+from tpsrl.rl.collection.settings import IN_PROCESS
 from tpsrl.rl.collection.threads import learner_threads
 from tpsrl.rl.envs.vec_env import Json, VecEnvFactory
 from tpsrl.rl.learning.teaching import Teacher
@@ -193,7 +193,7 @@ def _bounds(name: str, collection: Collection, learning: float, num_envs: int) -
     busy = np.bincount(env, took, minlength=num_envs)
     gave = steps > 0
     ceiling = float((steps[gave] / busy[gave]).sum())
-    if name in ("sync", BATCH):
+    if name in ("sync", *IN_PROCESS):
         slowest = took.reshape(-1, num_envs).max(axis=1).sum()
         bound = samples / (slowest + learning)
     elif name == "nover":

@@ -28,6 +28,7 @@ from tpsrl.rl.policy.actor_critic import VISION
 
 # Environment, duration and completion time of the steps of some rows, see `Collection`.
 RowTimes = tuple[np.ndarray, np.ndarray, np.ndarray]
+NOT_FINITE = "policy: an action is not finite; is the learning rate too high?"
 NO_STEPS: RowTimes = (np.zeros(0, int), np.zeros(0), np.zeros(0))
 
 
@@ -69,6 +70,7 @@ class Collector:
     """
 
     rollouts = 1
+    rollout_type = Rollout
 
     def __init__(
         self,
@@ -271,6 +273,10 @@ class Collector:
                 self.pool.reset()
             self._begun = True
 
+    def weigh(self, weights: np.ndarray) -> None:
+        """See `tpsrl.rl.envs.vec_env.VecEnv.weigh`."""
+        self.pool.weigh(weights)
+
     # -- snapshots -----------------------------------------------------------------------------
 
     def snapshot(self) -> PoolSnapshot:
@@ -324,7 +330,7 @@ def check_actions(choice: Choice) -> None:
         RunError: an action is not finite.
     """
     if not np.isfinite(choice.array).all():
-        raise RunError("policy: an action is not finite; is the learning rate too high?")
+        raise RunError(NOT_FINITE)
 
 
 def add(rollout: Rollout, batch: Batch, choice: Choice, version: int) -> None:

@@ -2,20 +2,24 @@
 
 from collections.abc import Callable
 
+import torch
+
 from tpsrl.errors import UserError, unknown
 from tpsrl.rl.collection.batch import BatchCollector
 from tpsrl.rl.collection.collector import Collector
+from tpsrl.rl.collection.device import DeviceCollector
 from tpsrl.rl.collection.overlap import OverlapCollector
 from tpsrl.rl.collection.preemption import Preemption
 from tpsrl.rl.collection.schedules import NoVerSchedule, Schedule, SyncSchedule, VerSchedule
-from tpsrl.rl.collection.settings import BATCH, COLLECTORS, CollectorSettings
+from tpsrl.rl.collection.settings import BATCH, COLLECTORS, DEVICE, IN_PROCESS, CollectorSettings
+from tpsrl.rl.envs.device_env import DeviceEnv, DeviceEnvFactory
 from tpsrl.rl.envs.pool import EnvPool
 from tpsrl.rl.envs.serial_pool import SerialEnvPool
 from tpsrl.rl.envs.supervision import FaultTolerance
 from tpsrl.rl.envs.vec_env import VecEnvFactory
 from tpsrl.rl.envs.worker_pool import WorkerEnvPool
 
-AnyCollector = Collector | OverlapCollector
+AnyCollector = Collector | OverlapCollector | DeviceCollector
 
 
 def make(
@@ -40,6 +44,8 @@ def make(
         RunError: a worker could not be launched.
     """
     _check(settings)
+    if settings.name == DEVICE:
+        return DeviceCollector(_on_device(factory, settings), settings, say)
     pool: EnvPool
     if settings.processes == 0:
         pool = SerialEnvPool(factory, settings.num_envs, settings.seed)
@@ -49,6 +55,27 @@ def make(
         pool = WorkerEnvPool(factory, settings.num_envs, settings.processes, tolerance, say)
     collector = Collector(pool, _schedule(settings), settings, preemption)
     return OverlapCollector(collector) if settings.name == OverlapCollector.name else collector
+
+
+def _on_device(factory: VecEnvFactory, settings: CollectorSettings) -> DeviceEnv:
+    """Makes environments on a device.
+
+    Raises:
+        UserError: the factory's environments run on the processor only, or the policy is to run on
+            another device.
+    """
+    if not isinstance(factory, DeviceEnvFactory):
+        raise UserError(
+            f"collector: '{DEVICE}' needs environments with tensors; nearest: '{BATCH}'"
+        )
+    envs = factory.on_device(range(settings.num_envs))
+    if envs.device.type != torch.device(settings.device).type:
+        envs.close()
+        raise UserError(
+            f"device: is {settings.device}, but the environments are on {envs.device.type}; "
+            f"nearest: {envs.device.type}"
+        )
+    return envs
 
 
 def _schedule(settings: CollectorSettings) -> Schedule:
@@ -65,10 +92,10 @@ def _check(settings: CollectorSettings) -> None:
     num_envs, threads = settings.num_envs, settings.inference_workers
     if settings.name not in COLLECTORS:
         raise unknown("collector", settings.name, COLLECTORS)
-    if settings.name == BATCH and settings.processes:
+    if settings.name in IN_PROCESS and settings.processes:
         raise UserError(
-            f"processes: is {settings.processes}, but collector '{BATCH}' steps all environments "
-            "in the calling process; nearest: 0"
+            f"processes: is {settings.processes}, but collector '{settings.name}' steps all "
+            "environments in the calling process; nearest: 0"
         )
     if num_envs < 1:
         raise UserError(f"num_envs: must be at least 1, got {num_envs}")

@@ -29,6 +29,7 @@ class OverlapCollector:
 
     name = "overlap"
     rollouts = 2
+    rollout_type = Rollout
 
     def __init__(self, collector: Collector) -> None:
         self._collector = collector
@@ -42,6 +43,10 @@ class OverlapCollector:
     def pool(self) -> EnvPool:
         """All environments."""
         return self._collector.pool
+
+    def weigh(self, weights: np.ndarray) -> None:
+        """See `Collector.weigh`."""
+        self._collector.weigh(weights)
 
     @property
     def running(self) -> bool:

@@ -80,11 +80,11 @@ class Pace:
         """
         whole = float(ready_at.max() - (ready_at - took_s).min()) if len(env) else 1.0
         seconds = np.full(num_envs, max(whole, 1e-6))
-        for number in np.unique(env):
-            mine = env == number
-            when = np.sort(ready_at[mine])
-            first = float(took_s[mine][np.argmin(ready_at[mine])])
-            seconds[number] = max((when[-1] - when[0] + first) / len(when), 1e-6)
+        order = np.lexsort((ready_at, env))
+        number, first, count = np.unique(env[order], return_index=True, return_counts=True)
+        when = ready_at[order]
+        took = when[first + count - 1] - when[first] + took_s[order][first]
+        seconds[number] = np.maximum(took / count, 1e-6)
         return Pace(seconds, most)
 
     def arrivals(self) -> np.ndarray:

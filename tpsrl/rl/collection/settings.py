@@ -2,8 +2,10 @@
 
 import dataclasses
 
-BATCH = "batch"  # the collector whose environments are always in the calling process
-COLLECTORS = ("sync", "nover", "ver", "overlap", BATCH)
+BATCH = "batch"  # steps all environments of the calling process together
+DEVICE = "device"  # as BATCH, with tensors that stay on the device
+COLLECTORS = ("sync", "nover", "ver", "overlap", BATCH, DEVICE)
+IN_PROCESS = (BATCH, DEVICE)  # collectors whose environments are always in the calling process
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -3,6 +3,8 @@
 import dataclasses
 from collections.abc import Sequence
 
+from tpsrl.errors import UserError
+from tpsrl.rl.envs.device_env import DeviceEnv, DeviceEnvFactory
 from tpsrl.rl.envs.vec_env import VecEnv, VecEnvFactory
 
 
@@ -20,3 +22,15 @@ class NumberedFactory:
     def __call__(self, env_ids: Sequence[int]) -> VecEnv:
         """See `VecEnvFactory`."""
         return self.factory([self.first + env for env in env_ids])
+
+    def on_device(self, env_ids: Sequence[int]) -> DeviceEnv:
+        """See `DeviceEnvFactory`.
+
+        Raises:
+            UserError: the factory's environments run on the processor only.
+        """
+        if not isinstance(self.factory, DeviceEnvFactory):
+            raise UserError(
+                "collector: 'device' cannot delay observations or change colours; nearest: 'batch'"
+            )
+        return self.factory.on_device([self.first + env for env in env_ids])

@@ -80,7 +80,9 @@ def assemble(
         if init is not None:
             warm_start.take_over(policy, init)
         made = [
-            Rollout(policy.rollout_spec, settings.num_envs, size, policy.memory_size, device)
+            collector.rollout_type(
+                policy.rollout_spec, settings.num_envs, size, policy.memory_size, device
+            )
             for _ in range(collector.rollouts)
         ]
         ppo = PPO(policy, settings.ppo, seed + _APART * group.rank, imitation, group, teacher)

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from tpsrl import config
 from tpsrl.errors import UserError
 from tpsrl.rl.collection.preemption_settings import PreemptionSettings
-from tpsrl.rl.collection.settings import BATCH, CollectorSettings
+from tpsrl.rl.collection.settings import IN_PROCESS, CollectorSettings
 from tpsrl.rl.learning.settings import PPOSettings
 from tpsrl.rl.policy.settings import PolicySettings
 
@@ -21,7 +21,7 @@ class TrainSettings:
     steps: int = config.option(500_000_000, "total number of steps", minimum=1)
     num_envs: int = config.option(16, "number of environments (N)", minimum=1)
     num_steps: int = config.option(128, "steps per environment and rollout (T)", minimum=1)
-    collector: str = config.option("sync", "collector: sync, nover, ver, overlap or batch")
+    collector: str = config.option("sync", "collector: sync, nover, ver, overlap, batch or device")
     min_batch: int = config.option(
         1, "minimum inference batch of ver, nover and overlap", minimum=1
     )
@@ -61,6 +61,12 @@ class TrainSettings:
         0,
         "averaging window of the weights used for acting (steps); 0: no averaging",
         minimum=0,
+    )
+    device_starts: int = config.option(
+        1024,
+        "collector=device: number of start states on the device, from which episodes are drawn",
+        minimum=1,
+        maximum=1_000_000,
     )
     practice: Literal["uniform", "success"] = config.option(
         "uniform",
@@ -131,12 +137,12 @@ class TrainSettings:
             UserError: names the field.
         """
         threads = self.inference_workers
-        if self.collector == BATCH and processes:
+        if self.collector in IN_PROCESS and processes:
             raise UserError(
-                f"processes: is {processes}, but {prefix}collector={BATCH} steps all environments "
-                "in one process; nearest: 0"
+                f"processes: is {processes}, but {prefix}collector={self.collector} steps all "
+                "environments in one process; nearest: 0"
             )
-        if threads > 1 and (processes == 0 or self.collector == BATCH):
+        if threads > 1 and (processes == 0 or self.collector in IN_PROCESS):
             raise UserError(
                 f"{prefix}inference_workers: {threads} requires environments in worker processes, "
                 "but there are none; nearest: 1"
@@ -171,13 +177,13 @@ class TrainSettings:
     ) -> CollectorSettings:
         """Returns the settings of a rank's collector.
 
-        The collector `batch` has no worker processes, whatever `processes` is.
+        The collectors `batch` and `device` have no worker processes, whatever `processes` is.
         """
         return CollectorSettings(
             name=self.collector,
             num_envs=self.num_envs,
             first_env=rank * self.num_envs,
-            processes=0 if self.collector == BATCH else processes,
+            processes=0 if self.collector in IN_PROCESS else processes,
             seed=seed,
             device=device,
             min_batch=self.min_batch,

@@ -186,7 +186,7 @@ class Trainer:
             self._average.restore(checkpoint)
         if self._practice is not None:
             self._practice.restore(checkpoint)
-            self.collector.pool.weigh(self._practice.weights)
+            self.collector.weigh(self._practice.weights)
         self.ppo.load_state_dict(checkpoint.part("ppo"), checkpoint.get("ppo", dict))
         own = checkpoint if self.group.rank == 0 else self._of_rank(checkpoint)
         if own is not None:
@@ -403,7 +403,7 @@ class Trainer:
             self._average.add(self.policy, fresh)
         if self._practice is not None:
             self._practice.add(episodes)
-            self.collector.pool.weigh(self._practice.weights)
+            self.collector.weigh(self._practice.weights)
         return {
             "update": self.updates,
             "steps": self.steps,

@@ -1,0 +1,326 @@
+"""Environments of a skill that step together on the device of a `BatchSimulator`.
+
+The skill's task and sensors are those of `skills.envs.batch`, with tensors instead of numpy arrays.
+Episodes begin in start states that were copied to the device before, and nothing is read from the
+device until the statistics of a rollout's episodes are.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+import torch
+
+from skills import registry
+from skills.core import sensors, task
+from skills.core.arrays import Array
+from skills.core.context import MeasureContext
+from skills.core.sensors import FACING, LASER, Readings, SensorContext
+from skills.core.skill import Skill
+from skills.core.state import Goals, TaskState
+from skills.core.task import StepOutcome
+from skills.envs.options import EnvOptions
+from skills.starts.source import StartSource
+from skills.starts.start import Start
+from tpsrl.errors import UserError
+from tpsrl.rl.envs import device_env
+from tpsrl.rl.envs.device_env import DeviceObservation, DeviceStep
+from tpsrl.rl.envs.vec_env import EnvSpec, EpisodeStats, Json
+from tpsrl.sim.batch.base import BatchSimulator
+from tpsrl.world.handles import handle
+from tpsrl.world.state import WorldState
+
+SUCCESS, TIMEOUT = "success", "timeout"
+
+# Sensors that follow from the world's state, and those that the device measures beside it.
+_MEASURED = (LASER, FACING)
+_STATE = (
+    "arm", "ee", "to_rest", "holding", "velocity", "reach", "goal", "gap", "goal_polar", "compass",
+    "to_goal", "margins", "elapsed", "start_from_ee", "goal_from_ee", "start_reach", "goal_reach",
+)  # fmt: skip
+_STATISTICS = 5  # columns of `_Records` before the reward terms
+_DRAWS = 20  # draws of a start state before it may be used twice
+
+
+class DeviceSkillEnv:
+    """One skill in all homes of a batch simulator; a `tpsrl.rl.envs.device_env.DeviceEnv`.
+
+    Args:
+        options: options of the environments
+        spec: observations and actions of the environments
+        batch: the homes
+        starts: start states and their indices
+        source: the source of `starts`
+        env_ids: numbers of the environments among those of all ranks
+        seed: seed of the draws of start states
+        limit_ends: see `skills.envs.training.TrainingVecEnvFactory`, as is `desynchronise`
+        desynchronise: see there
+
+    Raises:
+        UserError: a sensor or reward needs a map or a picture that the device does not have.
+    """
+
+    def __init__(
+        self,
+        options: EnvOptions,
+        spec: EnvSpec,
+        batch: BatchSimulator,
+        starts: Sequence[tuple[int, Start]],
+        source: StartSource,
+        env_ids: Sequence[int],
+        seed: int,
+        limit_ends: bool,
+        desynchronise: bool,
+    ) -> None:
+        check(options)
+        self.num_envs, self.spec = batch.num_envs, spec
+        self._options, self._batch = options, batch
+        self._skill: Skill = registry.get(options.skill).definition
+        self._names = list(env_ids)
+        self._limit_ends, self._desynchronise = limit_ends, desynchronise
+        self._mask = np.array(options.mask)
+        batch.prepare([start.episode for _, start in starts])
+        self._index = [index for index, _ in starts]
+        self._group = [source.group(index) for index in self._index]
+        self.device = batch.state().base.device
+        self._goals = Goals.of([start.goal for _, start in starts]).to(self._tensor)
+        self._facing = self._tensor(np.array([_facing(start) for _, start in starts]))
+        self._weights = torch.ones(len(starts), device=self.device)
+        self._random = device_env.random_on(self.device, seed)
+        self._start = torch.zeros(self.num_envs, dtype=torch.int64, device=self.device)
+        self._task: TaskState | None = None
+        self._world: WorldState = batch.state()
+        self._records = _Records(self.num_envs, self.device)
+
+    # -- episodes ------------------------------------------------------------------------------
+
+    def reset(self) -> DeviceObservation:
+        """See `tpsrl.rl.envs.device_env.DeviceEnv.reset`."""
+        every = torch.ones(self.num_envs, dtype=torch.bool, device=self.device)
+        begun = self._begin(every)
+        if self._desynchronise:
+            most = self._options.task.horizon
+            begun.steps = torch.randint(
+                most, (self.num_envs,), generator=self._random, device=self.device
+            )
+        self._task = begun
+        return self._observe(begun)
+
+    def step(self, actions: torch.Tensor) -> DeviceStep:
+        """See `tpsrl.rl.envs.device_env.DeviceEnv.step`."""
+        assert self._task is not None
+        options, before = self._options, self._world
+        actions = task.masked(actions, self._mask, before.held, before.held_joint, self._skill.grip)
+        self._batch.step(actions)
+        self._world = _copied(self._batch.state())
+        after, _, outcome = task.step(
+            self._skill,
+            self._task,
+            actions,
+            self._world,
+            options.task,
+            options.thresholds,
+            object_pos=before.object_pos,
+        )
+        reward, terminated, truncated = map(
+            _as_tensor, (outcome.reward, outcome.terminated, outcome.truncated)
+        )
+        final: DeviceObservation | None = None
+        if self._limit_ends:
+            terminated, truncated = terminated | truncated, torch.zeros_like(truncated)
+        else:
+            final = self._observe(after)
+        ended = terminated | truncated
+        self._records.add(outcome, _as_tensor(after.steps), self._start, ended)
+        self._task = after.merged(ended, self._begin(ended))
+        shown = self._observe(self._task)
+        return DeviceStep(shown, reward.float(), terminated, truncated, final)
+
+    def _begin(self, which: torch.Tensor) -> TaskState:
+        """Restarts the homes under `which` (n,); returns tasks that begin, valid there only."""
+        sums = self._weights.cumsum(0)
+        at = torch.rand(self.num_envs, generator=self._random, device=self.device) * sums[-1]
+        drawn = torch.searchsorted(sums, at, right=True).clamp(max=len(sums) - 1)
+        self._start = torch.where(which, drawn, self._start)
+        self._batch.restart(which, self._start)
+        self._world = _copied(self._batch.state())
+        goals, thresholds = self._goals.take(self._start), self._options.thresholds
+        return task.begin(self._skill, goals, self._world, thresholds)
+
+    def episodes(self) -> list[EpisodeStats]:
+        """See `tpsrl.rl.envs.device_env.DeviceEnv.episodes`."""
+        self._batch.check()
+        rows, names = self._records.take()
+        return [self._episode(row, names) for row in rows]
+
+    def _episode(self, row: np.ndarray, names: Sequence[str]) -> EpisodeStats:
+        """Returns an episode's statistics from a row of `_Records.take`."""
+        env, start, steps, reward, end = row[:_STATISTICS].tolist()
+        failure = self._skill.failures[max(int(end), 0)]
+        success = end < 0
+        return EpisodeStats(
+            env=self._names[int(env)],
+            start_index=self._index[int(start)],
+            steps=int(steps),
+            reward=reward,
+            success=success,
+            ended_by=SUCCESS if success else failure or TIMEOUT,
+            terms=dict(zip(names, row[_STATISTICS:].tolist(), strict=True)),
+            start_group=self._group[int(start)],
+        )
+
+    def weigh(self, weights: np.ndarray) -> None:
+        """See `tpsrl.rl.envs.vec_env.VecEnv.weigh`."""
+        self._weights = self._tensor(weights[self._group].astype(np.float32))
+
+    # -- observations --------------------------------------------------------------------------
+
+    def _observe(self, state: TaskState) -> DeviceObservation:
+        inputs, world = self._options.inputs, self._world
+        measures = self._skill.measure(MeasureContext(state, world, self._options.thresholds))
+        readings = Readings()
+        if LASER in inputs.sensors:
+            readings.laser = self._batch.laser()
+        if FACING in inputs.sensors:
+            readings.facing = self._facing[self._start]
+        seen = SensorContext(state, measures, world, readings)
+        shown: Any = {"state": sensors.observe(self._skill, inputs.sensors, seen)}
+        if inputs.depth is not None:
+            shown["depth"] = self._batch.depth(*inputs.depth)
+        return shown
+
+    def _tensor(self, values: np.ndarray) -> torch.Tensor:
+        """Copies an array to the device, numbers with a fraction as float32."""
+        kind = torch.float32 if values.dtype.kind == "f" else torch.int64
+        return torch.from_numpy(values).to(self.device, kind)
+
+    # -- snapshots -----------------------------------------------------------------------------
+
+    def snapshot(self) -> tuple[dict[str, np.ndarray], Json]:
+        """See `tpsrl.rl.envs.device_env.DeviceEnv.snapshot`."""
+        return {"generator": self._random.get_state().cpu().numpy()}, {}
+
+    def restore(self, arrays: dict[str, np.ndarray], note: Json) -> None:
+        """See `tpsrl.rl.envs.device_env.DeviceEnv.restore`."""
+        try:
+            self._random.set_state(torch.from_numpy(arrays["generator"]))
+        except (KeyError, RuntimeError, TypeError) as error:
+            raise UserError(f"snapshot: the draws of start states do not fit ({error!r})") from None
+
+    def close(self) -> None:
+        """See `tpsrl.rl.envs.device_env.DeviceEnv.close`."""
+        self._batch.close()
+
+
+class _Records:
+    """Statistics of episodes, summed on the device.
+
+    A row has the environment, the start state's place on the device, the number of steps, the sum
+    of the rewards, the end (-1 for success, otherwise an index into `Skill.failures`), and the sum
+    of each reward term.
+    """
+
+    def __init__(self, num_envs: int, device: torch.device) -> None:
+        self._env = torch.arange(num_envs, device=device).float()
+        self._reward = torch.zeros(num_envs, device=device)
+        self._terms: torch.Tensor | None = None  # (terms, n)
+        self._names: tuple[str, ...] = ()
+        self._rows: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def add(
+        self, outcome: StepOutcome, steps: torch.Tensor, start: torch.Tensor, ended: torch.Tensor
+    ) -> None:
+        """Adds a step of all environments."""
+        self._names = tuple(outcome.reward_terms)
+        terms = torch.stack([_as_tensor(t).float() for t in outcome.reward_terms.values()])
+        self._terms = terms if self._terms is None else self._terms + terms
+        self._reward = self._reward + outcome.reward
+        end = torch.where(_as_tensor(outcome.success), -1, _as_tensor(outcome.failure))
+        columns = (self._env, start, steps, self._reward, end, *self._terms)
+        self._rows.append((ended, torch.stack([column.float() for column in columns], 1)))
+        self._terms = self._terms.masked_fill(ended, 0.0)
+        self._reward = self._reward.masked_fill(ended, 0.0)
+
+    def take(self) -> tuple[np.ndarray, tuple[str, ...]]:
+        """Waits for the device; returns the rows (k, columns) of ended episodes, and the terms."""
+        if not self._rows:
+            return np.zeros((0, _STATISTICS)), ()
+        ended, rows = (torch.cat(parts) for parts in zip(*self._rows, strict=True))
+        self._rows = []
+        return rows[ended].cpu().numpy(), self._names
+
+
+def draw(source: StartSource, count: int, rng: np.random.Generator) -> list[tuple[int, Start]]:
+    """Draws start states with their indices, different ones if the source has enough.
+
+    Raises:
+        UserError: a start state is a recorded state, which only exact snapshots restore.
+    """
+    if source.recorded:
+        raise UserError(
+            "start_states: collector=device cannot begin in recorded states; nearest: own"
+        )
+    found: dict[int, Start] = {}
+    for _ in range(_DRAWS * count):
+        if len(found) == count:
+            break
+        index, start = source.draw(rng)
+        found.setdefault(index, start)
+    return list(found.items())
+
+
+def check(options: EnvOptions) -> None:
+    """Refuses options that need maps or pictures which the device does not have.
+
+    Raises:
+        UserError: names the option and the nearest that is possible.
+    """
+    inputs, settings = options.inputs, options.task
+    skill = registry.get(options.skill).definition
+    if skill.follows_path or "category" in skill.needs:
+        raise UserError(
+            f"preset.collector: 'device' measures no paths on a map, which {options.skill} needs; "
+            "nearest: batch"
+        )
+    if options.critic is not None:
+        raise UserError(
+            "preset.policy.critic: collector=device does not have the critic's sensors; nearest: "
+            "false"
+        )
+    lacking = [name for name in inputs.sensors if name not in (*_STATE, *_MEASURED)]
+    if lacking:
+        raise UserError(
+            f"sensors: collector=device does not measure {', '.join(lacking)}; nearest: fetch"
+        )
+    for name in ("way", "hand"):
+        if getattr(settings, name) != 0.0:
+            raise UserError(f"task.{name}: collector=device measures no paths; nearest: 0")
+    if inputs.height_map:
+        raise UserError("height_map: collector=device does not build it; nearest: false")
+    if inputs.cameras:
+        name = inputs.cameras[0][0]
+        raise UserError(f"cameras: collector=device has no {name}; nearest: head_depth")
+
+
+def _facing(start: Start) -> float:
+    """Returns the heading of the face with the goal's handle, 0 without a handle."""
+    marker, episode = start.goal.marker, start.episode
+    if not marker:
+        return 0.0
+    normal = handle(episode.layout, marker).normal(episode.articulation.get(marker, 0.0))
+    return math.atan2(normal[1], normal[0])
+
+
+def _as_tensor(array: Array) -> torch.Tensor:
+    """Returns an array of a skill's task as what it is here."""
+    return cast(torch.Tensor, array)
+
+
+def _copied(world: WorldState) -> WorldState:
+    """Returns a copy, which stays valid after the next step."""
+    fields: Mapping[str, torch.Tensor] = {
+        field.name: getattr(world, field.name).clone() for field in dataclasses.fields(world)
+    }
+    return WorldState(**fields)

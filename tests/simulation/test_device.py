@@ -1,0 +1,191 @@
+"""Environments of a skill on a device: no wait within a rollout, and the steps of `SkillBatch`.
+
+Tensors of torch's device `meta` have no values. Whatever reads one, as an `if` or a copy to the
+processor would, raises an error, so a rollout that is filled there does not wait for a GPU.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import tpsrl.sim
+from skills.envs.batch import SkillBatch
+from skills.envs.options import EnvOptions
+from skills.envs.training import TrainingVecEnvFactory
+from skills.starts import dataset
+from tpsrl.errors import UserError
+from tpsrl.rl.envs import device_env
+from tpsrl.rl.run.assembly import assemble
+from tpsrl.rl.run.settings import TrainSettings
+from tpsrl.sim.batch.base import BatchSimulator
+from tpsrl.world import action as act
+from tpsrl.world.episode import Episode
+from tpsrl.world.state import WorldState
+
+SKILLS = (
+    "navigate", "pick", "place", "open_fridge", "close_fridge", "open_drawer", "close_drawer",
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def few_episodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Generates two base episodes of each dataset, once for all tests of the module."""
+    folder = tmp_path_factory.getbasetemp() / "device_episodes"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TPSRL_CACHE", str(folder))
+        patch.setattr(dataset, "BASE_EPISODES", 2)
+        yield
+
+
+def factory(skill: str, starts: int = 3, **given: Any) -> TrainingVecEnvFactory:
+    limit_ends = given.pop("limit_ends", False)
+    options = EnvOptions.of(skill, **({"num_objects": 4, "num_episodes": 2} | given))
+    return TrainingVecEnvFactory(options, seed=5, limit_ends=limit_ends, device_starts=starts)
+
+
+class OnMeta:
+    """A batch simulator whose tensors have no values."""
+
+    def __init__(self, batch: BatchSimulator) -> None:
+        self._batch, self.num_envs = batch, batch.num_envs
+
+    def prepare(self, episodes: Sequence[Episode]) -> None:
+        self._batch.reset(range(self.num_envs), [episodes[0]] * self.num_envs)
+
+    def restart(self, which: torch.Tensor, starts: torch.Tensor) -> None:
+        assert which.is_meta and starts.is_meta
+
+    def step(self, actions: torch.Tensor) -> None:
+        assert actions.is_meta
+
+    def state(self) -> WorldState:
+        world = self._batch.state()
+        names = (field.name for field in dataclasses.fields(world))
+        return WorldState(**{name: getattr(world, name).to("meta") for name in names})
+
+    def depth(self, height: int, width: int) -> torch.Tensor:
+        return torch.empty(self.num_envs, height, width, device="meta")
+
+    def laser(self) -> torch.Tensor:
+        return self._batch.laser().to("meta")
+
+    def close(self) -> None:
+        self._batch.close()
+
+
+@pytest.mark.parametrize("skill", SKILLS)
+@pytest.mark.parametrize("limit_ends", [False, True])
+def test_only_the_end_of_a_rollout_waits_for_the_device(
+    skill: str, limit_ends: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = tpsrl.sim.make_batch
+    monkeypatch.setattr(tpsrl.sim, "make_batch", lambda *a, **k: OnMeta(make(*a, **k)))
+    monkeypatch.setattr(device_env, "random_on", lambda device, seed: torch.Generator())
+    made = factory(skill, sensors="fetch", depth=32, limit_ends=limit_ends)
+    settings = TrainSettings(num_envs=2, num_steps=4, collector="device")
+    parts = assemble(settings, made, device="meta")
+    with pytest.raises(NotImplementedError, match="Cannot copy out of meta tensor") as caught:
+        parts.collector.collect(parts.policy, parts.rollouts)
+    assert caught.traceback[-1].name == "fetch"
+    parts.collector.close()
+
+
+@pytest.mark.parametrize(
+    ("skill", "sensors", "settings"),
+    [
+        ("pick", "full", {"clutter": 5.0, "grip": 0.1, "speed": 0.02}),
+        ("open_drawer", "fetch", {"joints": 2.0, "wrong_stop": 1.0}),
+        ("navigate", "fetch", {"force": 0.01}),
+    ],
+)
+def test_steps_equal_those_of_a_skill_batch(
+    skill: str, sensors: str, settings: dict[str, float]
+) -> None:
+    made = factory(skill, starts=2, sensors=sensors, depth=16, horizon=4, settings=settings)
+    env = made.on_device(range(3))
+    options = made.options
+    batch = SkillBatch(options, options.simulator(3))
+    rng, source = np.random.default_rng(0), options.source()
+    shown = env.reset()
+    for _ in range(2):
+        starts = [source[env._index[place]] for place in env._start.tolist()]
+        wanted = batch.reset(range(3), starts)
+        total = np.zeros(3)
+        for step in range(4):
+            for name, values in wanted.items():
+                found = shown[name].numpy()
+                assert found.dtype == np.float32
+                np.testing.assert_allclose(found, values, atol=1e-5, err_msg=f"{step} {name}")
+            actions = rng.uniform(-1, 1, (3, act.SIZE)).astype(np.float32)
+            actions[:, act.STOP] = -1.0
+            outcome = (stepped := batch.step(range(3), actions)).outcome
+            done = env.step(torch.from_numpy(actions))
+            np.testing.assert_allclose(done.reward.numpy(), outcome.reward, atol=1e-4)
+            np.testing.assert_array_equal(done.terminated.numpy(), outcome.terminated)
+            np.testing.assert_array_equal(done.truncated.numpy(), outcome.truncated)
+            total += outcome.reward
+            wanted, shown = stepped.observation, done.observation
+            if outcome.terminated.any():
+                pytest.fail("random actions must not end an episode before its horizon")
+        assert done.final is not None
+        np.testing.assert_allclose(done.final["state"].numpy(), wanted["state"], atol=1e-5)
+        episodes = env.episodes()
+        assert [(one.env, one.steps, one.ended_by) for one in episodes] == [
+            (home, 4, "timeout") for home in range(3)
+        ]
+        np.testing.assert_allclose([one.reward for one in episodes], total, atol=1e-3)
+        assert set(episodes[0].terms) == set(outcome.reward_terms)
+    env.close()
+
+
+def test_start_states_are_drawn_by_their_weights() -> None:
+    env = factory("navigate", starts=6, sensors="fetch", horizon=1).on_device(range(4))
+    assert len({*env._index}) == 6
+    weights = np.array([1.0, 0.0])
+    env.weigh(weights)
+    env.reset()
+    drawn: list[int] = []
+    for _ in range(5):
+        env.step(torch.zeros(4, act.SIZE))
+        drawn += [one.start_group for one in env.episodes()]
+    assert {*drawn[4:]} == {0}
+    first, again = ([int(e._start.sum()) for _ in range(4) if e.reset()] for e in (env, env))
+    assert first != again
+    env.close()
+
+
+@pytest.mark.parametrize(
+    ("skill", "given", "message"),
+    [
+        ("pointnav", {}, "preset.collector: 'device' measures no paths on a map, which pointnav"),
+        ("pick", {"critic": True}, "preset.policy.critic: .* nearest: false"),
+        ("navigate", {"sensors": "full"}, "sensors: .* does not measure way, scan; nearest: fetch"),
+        ("pick", {"settings": {"way": 1.0}}, "task.way: .* measures no paths; nearest: 0"),
+        ("pick", {"height_map": True, "depth": 32}, "height_map: .* nearest: false"),
+        ("pick", {"cameras": "head_rgb:32"}, "cameras: .* has no head_rgb; nearest: head_depth"),
+    ],
+)
+def test_what_the_device_does_not_have_is_refused(
+    skill: str, given: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        factory(skill, **given).on_device(range(2))
+
+
+def test_recorded_start_states_and_retries_are_refused() -> None:
+    retried = dataclasses.replace(factory("pick"), retry=0.2)
+    with pytest.raises(UserError, match=r"preset\.retry: .* nearest: 0"):
+        retried.on_device(range(2))
+    options = EnvOptions.of("pick")
+    simulator = options.simulator(1)
+    start = options.source()[0]
+    simulator.reset([0], [start.episode])
+    recorded = dataclasses.replace(start, snapshot=simulator.snapshot(0))
+    made = TrainingVecEnvFactory(EnvOptions.of("pick", starts=[recorded]))
+    with pytest.raises(UserError, match=r"start_states: .* recorded states; nearest: own"):
+        made.on_device(range(2))
+    simulator.close()
