@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from toy_device_env import ToyDeviceFactory
 from toy_training import ENVS, SETTINGS, STEPS, Silent, rows, trainer
 from toy_vec_env import ToyVecEnvFactory
 
@@ -179,6 +180,22 @@ def test_a_killed_training_resumes_bit_for_bit(
     second.train()
     second.close()
     assert rows(out) == uninterrupted
+
+
+def test_a_training_on_a_device_resumes_with_new_episodes(tmp_path: Path) -> None:
+    settings = dataclasses.replace(SETTINGS, collector="device")
+    first = dataclasses.replace(settings, steps=5 * STEPS * ENVS)
+    trainer(tmp_path, settings=first, task=TrainTask(ToyDeviceFactory())).train()
+    saved = load_latest(tmp_path)
+    with pytest.raises(UserError, match=r"preset\.collector: this collector cannot continue"):
+        trainer(tmp_path / "other").resume(saved)
+    watcher = Silent()
+    second = trainer(tmp_path, watcher, settings=settings, task=TrainTask(ToyDeviceFactory()))
+    second.resume(saved)
+    second.train()
+    assert [row["update"] for row in rows(tmp_path)] == list(range(1, 11))
+    assert rows(tmp_path)[-1]["steps"] == settings.steps
+    assert "collector=device does not save environments: all episodes restart" in watcher.messages
 
 
 def test_the_best_policy_of_the_validations_is_kept(tmp_path: Path) -> None:

@@ -1,12 +1,11 @@
 """The collector `device`, with toy environments whose tensors are on the CPU."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import pytest
 import torch
 from test_collector import SMALL, N, T, assert_same, collect, columns, make, rollout
-from toy_vec_env import SPEC, ToyVecEnv, ToyVecEnvFactory
+from toy_device_env import ToyDeviceFactory
+from toy_vec_env import SPEC
 
 from tpsrl.errors import RunError, UserError
 from tpsrl.rl.collection import collectors
@@ -14,56 +13,7 @@ from tpsrl.rl.collection.device import DeviceCollector
 from tpsrl.rl.collection.device_rollout import DeviceRollout
 from tpsrl.rl.collection.noise import Noise
 from tpsrl.rl.collection.settings import CollectorSettings
-from tpsrl.rl.envs.device_env import DeviceObservation, DeviceStep
-from tpsrl.rl.envs.vec_env import EpisodeStats, Json, Observation
 from tpsrl.rl.policy.actor_critic import ActorCritic
-
-
-def tensors(shown: Observation) -> DeviceObservation:
-    return {name: torch.from_numpy(values) for name, values in shown.items()}
-
-
-class ToyDeviceEnv:
-    """`ToyVecEnv` with tensors."""
-
-    def __init__(self, inner: ToyVecEnv) -> None:
-        self._inner, self._all = inner, range(inner.num_envs)
-        self.num_envs, self.spec, self.device = inner.num_envs, SPEC, torch.device("cpu")
-        self._episodes: list[EpisodeStats] = []
-
-    def reset(self) -> DeviceObservation:
-        return tensors(self._inner.reset(self._all))
-
-    def step(self, actions: torch.Tensor) -> DeviceStep:
-        done = self._inner.step(self._all, actions.numpy())
-        self._episodes += done.episodes
-        shown = tensors(done.observation)
-        final = {name: values.clone() for name, values in shown.items()}
-        for name, values in (done.final or {}).items():
-            final[name][torch.from_numpy(done.truncated)] = torch.from_numpy(values)
-        ends = (torch.from_numpy(ended) for ended in (done.terminated, done.truncated))
-        return DeviceStep(shown, torch.from_numpy(done.reward), *ends, final)
-
-    def episodes(self) -> list[EpisodeStats]:
-        found, self._episodes = self._episodes, []
-        return found
-
-    def weigh(self, weights: np.ndarray) -> None:
-        self._inner.weigh(weights)
-
-    def snapshot(self) -> tuple[dict[str, np.ndarray], Json]:
-        return {}, {"toy": True}
-
-    def restore(self, arrays: dict[str, np.ndarray], note: Json) -> None:
-        assert not arrays and note == {"toy": True}
-
-    def close(self) -> None:
-        pass
-
-
-class ToyDeviceFactory(ToyVecEnvFactory):
-    def on_device(self, env_ids: Sequence[int]) -> ToyDeviceEnv:
-        return ToyDeviceEnv(self(env_ids))
 
 
 @pytest.fixture
@@ -149,5 +99,5 @@ def test_unsuitable_environments_and_checkpoints_are_refused() -> None:
     settings = CollectorSettings("device", N, device="cuda")
     with pytest.raises(UserError, match="device: is cuda, but the environments are on cpu"):
         collectors.make(settings, ToyDeviceFactory())
-    with pytest.raises(UserError, match=r"preset\.collector: the training began with another"):
+    with pytest.raises(UserError, match=r"preset\.collector: this collector cannot continue"):
         on_device().restore({"environments/0": np.zeros(1)}, {})

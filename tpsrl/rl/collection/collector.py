@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from tpsrl.errors import RunError
+from tpsrl.errors import RunError, UserError
 from tpsrl.rl.collection.accounting import Accounting
 from tpsrl.rl.collection.inference import Batch, Choice, InferenceThreads, choose
 from tpsrl.rl.collection.noise import Noise
@@ -28,6 +28,10 @@ from tpsrl.rl.policy.actor_critic import VISION
 
 # Environment, duration and completion time of the steps of some rows, see `Collection`.
 RowTimes = tuple[np.ndarray, np.ndarray, np.ndarray]
+OTHER_COLLECTOR = (
+    "preset.collector: this collector cannot continue the environments of the one that the "
+    "training began with; use that one, or begin a training with init="
+)
 NOT_FINITE = "policy: an action is not finite; is the learning rate too high?"
 NO_STEPS: RowTimes = (np.zeros(0, int), np.zeros(0), np.zeros(0))
 
@@ -297,8 +301,11 @@ class Collector:
         """Continues exactly from a snapshot, also of another collector or number of processes.
 
         Raises:
-            UserError: the snapshot is of other environments, or damaged.
+            UserError: the snapshot is of other environments or of the collector `device`, or is
+                damaged.
         """
+        if "draws" in note:  # written by the collector `device`
+            raise UserError(OTHER_COLLECTOR)
         groups: dict[str, dict[str, np.ndarray]] = {"environments": {}, "noise": {}}
         for key, values in arrays.items():
             group, _, name = key.partition("/")

@@ -13,7 +13,13 @@ import torch
 
 from tpsrl.errors import RunError, UserError
 from tpsrl.rl.collection.accounting import WAITS
-from tpsrl.rl.collection.collector import NO_STEPS, NOT_FINITE, Collection, check_rollouts
+from tpsrl.rl.collection.collector import (
+    NO_STEPS,
+    NOT_FINITE,
+    OTHER_COLLECTOR,
+    Collection,
+    check_rollouts,
+)
 from tpsrl.rl.collection.device_rollout import DeviceRollout
 from tpsrl.rl.collection.rollout import Rollout
 from tpsrl.rl.collection.settings import DEVICE, CollectorSettings
@@ -172,10 +178,7 @@ class DeviceCollector:
             UserError: the snapshot is of another collector, or damaged.
         """
         if "noise" not in arrays:
-            raise UserError(
-                f"preset.collector: the training began with another collector than {DEVICE}; "
-                "resume with that one, or begin a training with init="
-            )
+            raise UserError(OTHER_COLLECTOR)
         draws = {
             name.removeprefix("draws/"): values
             for name, values in arrays.items()
