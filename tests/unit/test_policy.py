@@ -1,5 +1,7 @@
 import dataclasses
 import json
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -353,6 +355,31 @@ def test_bfloat16_is_close_to_float32_and_outputs_are_float32(kind: str) -> None
     assert acted[1].memory is not None and acted[1].memory.dtype == torch.float32
     loss(rough, packed[1], data).backward()
     assert all(p.grad is not None and p.grad.dtype == torch.float32 for p in rough.parameters())
+
+
+def test_only_encoders_are_compiled_and_weights_keep_their_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compiled: list[str] = []
+
+    def stand_in(call: Callable[..., Any], backend: str, dynamic: bool) -> Callable[..., Any]:
+        assert backend == "inductor" and dynamic
+
+        def run(*inputs: Any) -> Any:
+            compiled.append(type(call.__self__).__name__)
+            return call(*inputs)
+
+        return run
+
+    monkeypatch.setattr(torch, "compile", stand_in)
+    settings = dataclasses.replace(KINDS["camera"], separate_value=True)
+    plain, made = (policy(settings) for _ in range(2))
+    made.compile_encoders()
+    data = rows(3)
+    inputs = (*data, made.initial_memory(3), torch.zeros(3, dtype=torch.bool))
+    assert torch.equal(made.act(*inputs).mean, plain.act(*inputs).mean)
+    assert compiled == ["SeResNet9"] * 2
+    assert plain.state_dict().keys() == made.state_dict().keys()
 
 
 def test_loading_weights_makes_two_policies_equal() -> None:

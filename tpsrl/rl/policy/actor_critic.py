@@ -207,6 +207,13 @@ class ActorCritic(nn.Module):
         eyes = [trunk.encoder for trunk in self._trunks() if isinstance(trunk.encoder, Towers)]
         return list(zip(*(eye.towers for eye in eyes), strict=True))
 
+    def compile_encoders(self, backend: str = "inductor") -> None:
+        """Compiles the encoders with torch.compile, at their next use; weights keep their names."""
+        for trunk in self._trunks():
+            if trunk.encoder is not None:
+                # Mini-batches differ in size, so the batch axis is dynamic.
+                trunk.encoder.compile(backend=backend, dynamic=True)
+
     def _trunks(self) -> list["Trunk"]:
         """Returns the trunks: the action's first, the value's last."""
         return [trunk for trunk in (self.trunk, self.value_trunk) if trunk is not None]

@@ -79,6 +79,8 @@ def assemble(
         policy = ActorCritic(collector.spec, settings.policy).to(device)
         if init is not None:
             warm_start.take_over(policy, init)
+        if settings.compile:
+            policy.compile_encoders()
         made = [
             collector.rollout_type(
                 policy.rollout_spec, settings.num_envs, size, policy.memory_size, device

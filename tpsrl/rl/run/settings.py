@@ -120,6 +120,9 @@ class TrainSettings:
         False,
         "start the first episodes at random step counts, so that episodes are not synchronised",
     )
+    compile: bool = config.option(
+        False, "compile the visual encoder with torch.compile (needs a C++ compiler)"
+    )
     policy: PolicySettings = config.part(PolicySettings, "network")
     ppo: PPOSettings = config.part(PPOSettings, "learner")
 
