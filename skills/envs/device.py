@@ -253,15 +253,7 @@ class _Records:
 
 
 def draw(source: StartSource, count: int, rng: np.random.Generator) -> list[tuple[int, Start]]:
-    """Draws start states with their indices, different ones if the source has enough.
-
-    Raises:
-        UserError: a start state is a recorded state, which only exact snapshots restore.
-    """
-    if source.recorded:
-        raise UserError(
-            "start_states: collector=device cannot begin in recorded states; nearest: own"
-        )
+    """Draws start states with their indices, different ones if the source has enough."""
     found: dict[int, Start] = {}
     for _ in range(_DRAWS * count):
         if len(found) == count:
@@ -272,7 +264,7 @@ def draw(source: StartSource, count: int, rng: np.random.Generator) -> list[tupl
 
 
 def check(options: EnvOptions) -> None:
-    """Refuses options that need maps or pictures which the device does not have.
+    """Refuses options that need maps, pictures or recorded states, which the device does not have.
 
     Raises:
         UserError: names the option and the nearest that is possible.
@@ -297,6 +289,8 @@ def check(options: EnvOptions) -> None:
     for name in ("way", "hand"):
         if getattr(settings, name) != 0.0:
             raise UserError(f"task.{name}: collector=device measures no paths; nearest: 0")
+    if options.source().recorded:
+        raise UserError("starts: collector=device cannot begin in recorded states; nearest: own")
     if inputs.height_map:
         raise UserError("height_map: collector=device does not build it; nearest: false")
     if inputs.cameras:

@@ -148,9 +148,6 @@ class TrainingVecEnvFactory:
             UserError: the options need something that the device does not have.
         """
         options, source = self.options, self.options.source()
-        device.check(options)
-        if self.retry:
-            raise UserError("preset.retry: collector=device draws at random; nearest: 0")
         rng = generator(Stream.STARTS, self.seed, env_ids[0])
         starts = device.draw(source, self.device_starts, rng)
         batch = sim.make_batch(

@@ -17,11 +17,14 @@ from skills.envs.batch import SkillBatch
 from skills.envs.options import EnvOptions
 from skills.envs.training import TrainingVecEnvFactory
 from skills.starts import dataset
+from tpsrl import config
 from tpsrl.errors import UserError
 from tpsrl.rl.envs import device_env
 from tpsrl.rl.run.assembly import assemble
 from tpsrl.rl.run.settings import TrainSettings
 from tpsrl.sim.batch.base import BatchSimulator
+from tpsrl.training.settings import TrainingSettings
+from tpsrl.training.task import make
 from tpsrl.world import action as act
 from tpsrl.world.episode import Episode
 from tpsrl.world.state import WorldState
@@ -82,8 +85,8 @@ class OnMeta:
 def test_only_the_end_of_a_rollout_waits_for_the_device(
     skill: str, limit_ends: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make = tpsrl.sim.make_batch
-    monkeypatch.setattr(tpsrl.sim, "make_batch", lambda *a, **k: OnMeta(make(*a, **k)))
+    plain = tpsrl.sim.make_batch
+    monkeypatch.setattr(tpsrl.sim, "make_batch", lambda *a, **k: OnMeta(plain(*a, **k)))
     monkeypatch.setattr(device_env, "random_on", lambda device, seed: torch.Generator())
     made = factory(skill, sensors="fetch", depth=32, limit_ends=limit_ends)
     settings = TrainSettings(num_envs=2, num_steps=4, collector="device")
@@ -176,16 +179,31 @@ def test_what_the_device_does_not_have_is_refused(
         factory(skill, **given).on_device(range(2))
 
 
-def test_recorded_start_states_and_retries_are_refused() -> None:
-    retried = dataclasses.replace(factory("pick"), retry=0.2)
-    with pytest.raises(UserError, match=r"preset\.retry: .* nearest: 0"):
-        retried.on_device(range(2))
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (["delay=true"], "delay: collector=device delays no observations; nearest: false"),
+        (["preset.retry=0.2"], "preset.retry: collector=device draws at random; nearest: 0"),
+        (["preset.policy.critic=true"], "preset.policy.critic: collector=device does not have"),
+    ],
+)
+def test_trainings_that_the_device_cannot_run_are_refused_before_episodes_are_generated(
+    changes: list[str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TrainingVecEnvFactory, "prepare", lambda *a: pytest.fail("too late"))
+    words = ["skill=pick", "sensors=fetch", "preset.collector=device", *changes]
+    settings = config.load(TrainingSettings, config.parse(words))
+    with pytest.raises(UserError, match=message):
+        make(settings)
+
+
+def test_recorded_start_states_are_refused() -> None:
     options = EnvOptions.of("pick")
     simulator = options.simulator(1)
     start = options.source()[0]
     simulator.reset([0], [start.episode])
     recorded = dataclasses.replace(start, snapshot=simulator.snapshot(0))
     made = TrainingVecEnvFactory(EnvOptions.of("pick", starts=[recorded]))
-    with pytest.raises(UserError, match=r"start_states: .* recorded states; nearest: own"):
+    with pytest.raises(UserError, match=r"starts: .* recorded states; nearest: own"):
         made.on_device(range(2))
     simulator.close()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsrl import config
 from tpsrl.errors import UserError, renamed, unknown
+from tpsrl.rl.collection.settings import DEVICE
 from tpsrl.training import cameras
 from tpsrl.training.settings import TrainingSettings
 
@@ -36,6 +37,9 @@ def make(settings: TrainingSettings, rank: int = 0) -> tuple[Any, Any, Any]:
     from tpsrl.rl.run.trainer import TrainTask
 
     options = env_options(settings)
+    if settings.preset.collector == DEVICE:
+        with renamed("starts", "start_states"):
+            _check_device(settings, options)
     factory = TrainingVecEnvFactory(
         options,
         settings.seed,
@@ -74,6 +78,21 @@ def make(settings: TrainingSettings, rank: int = 0) -> tuple[Any, Any, Any]:
     with renamed("starts", "validation_starts"):
         validation = validation_pools(options, how)
     return TrainTask(shown, validation, deploy), imitation, teacher
+
+
+def _check_device(settings: TrainingSettings, options: "EnvOptions") -> None:
+    """Refuses settings that the collector `device` does not support.
+
+    Raises:
+        UserError: names the setting and the nearest that is possible.
+    """
+    from skills.envs import device
+
+    device.check(options)
+    if settings.delay:
+        raise UserError(f"delay: collector={DEVICE} delays no observations; nearest: false")
+    if settings.preset.retry:
+        raise UserError(f"preset.retry: collector={DEVICE} draws at random; nearest: 0")
 
 
 def env_options(settings: TrainingSettings) -> "EnvOptions":
