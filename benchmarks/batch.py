@@ -118,6 +118,7 @@ def _row(
     row["reset_s"], _ = _timed(lambda: batch.reset(range(count), episodes))
     plan = _actions(count)
     row["first_step_s"], _ = _timed(lambda: batch.step(plan[0]))
+    batch.check()
     kinds: dict[str, Callable[[int], object]] = {"physics": lambda n: batch.step(plan[n % _PLAN])}
     for side in SIDES:
         look = functools.partial(batch.depth, side, side)
@@ -131,6 +132,7 @@ def _row(
     for place, (kind, once) in enumerate(kinds.items()):
         share = max(end - time.monotonic(), 0.0) / (len(kinds) - place)
         row[f"{kind}_per_s"] = count * _rate(once, share)
+        batch.check()
     row["memory_mb"] = _memory_mb() - memory
     batch.close()
     return row | _training(settings, count, 0.4 * seconds)

@@ -38,10 +38,12 @@ class Struct:
             *[_merged(getattr(self, n), which, getattr(other, n)) for n in _names(type(self))]
         )
 
-    def to(self, convert: Callable[[Any], Any]) -> Self:
+    def converted(self, convert: Callable[[Any], Any]) -> Self:
         """Returns a struct of the results of `convert` for each array."""
         values = (getattr(self, name) for name in _names(type(self)))
-        return type(self)(*[v.to(convert) if isinstance(v, Struct) else convert(v) for v in values])
+        return type(self)(
+            *[v.converted(convert) if isinstance(v, Struct) else convert(v) for v in values]
+        )
 
     def room(self, count: int) -> Self:
         """Returns a struct of numpy zeros for `count` homes, to be filled by `put`."""

@@ -28,6 +28,7 @@ from tpsrl.errors import UserError
 from tpsrl.rl.envs import device_env
 from tpsrl.rl.envs.device_env import DeviceObservation, DeviceStep
 from tpsrl.rl.envs.vec_env import EnvSpec, EpisodeStats, Json
+from tpsrl.runtime import progress
 from tpsrl.sim.batch.base import BatchSimulator
 from tpsrl.world.handles import handle
 from tpsrl.world.state import WorldState
@@ -41,7 +42,7 @@ _STATE = (
     "to_goal", "margins", "elapsed", "start_from_ee", "goal_from_ee", "start_reach", "goal_reach",
 )  # fmt: skip
 _STATISTICS = 5  # columns of `_Records` before the reward terms
-_DRAWS = 20  # draws of a start state before it may be used twice
+_LEAST_WEIGHT = 1e-12  # of a part of a mixture
 
 
 class DeviceSkillEnv:
@@ -58,8 +59,7 @@ class DeviceSkillEnv:
         limit_ends: see `skills.envs.training.TrainingVecEnvFactory`, as is `desynchronise`
         desynchronise: see there
 
-    Raises:
-        UserError: a sensor or reward needs a map or a picture that the device does not have.
+    `check` must have accepted the options.
     """
 
     def __init__(
@@ -74,7 +74,6 @@ class DeviceSkillEnv:
         limit_ends: bool,
         desynchronise: bool,
     ) -> None:
-        check(options)
         self.num_envs, self.spec = batch.num_envs, spec
         self._options, self._batch = options, batch
         self._skill: Skill = registry.get(options.skill).definition
@@ -84,8 +83,9 @@ class DeviceSkillEnv:
         batch.prepare([start.episode for _, start in starts])
         self._index = [index for index, _ in starts]
         self._group = [source.group(index) for index in self._index]
+        self._part_ends = np.cumsum([count for _, count in source.parts])
         self.device = batch.state().base.device
-        self._goals = Goals.of([start.goal for _, start in starts]).to(self._tensor)
+        self._goals = Goals.of([start.goal for _, start in starts]).converted(self._tensor)
         self._facing = self._tensor(np.array([_facing(start) for _, start in starts]))
         self._weights = torch.ones(len(starts), device=self.device)
         self._random = device_env.random_on(self.device, seed)
@@ -98,6 +98,7 @@ class DeviceSkillEnv:
 
     def reset(self) -> DeviceObservation:
         """See `tpsrl.rl.envs.device_env.DeviceEnv.reset`."""
+        self._records = _Records(self.num_envs, self.device)
         every = torch.ones(self.num_envs, dtype=torch.bool, device=self.device)
         begun = self._begin(every)
         if self._desynchronise:
@@ -172,8 +173,16 @@ class DeviceSkillEnv:
         )
 
     def weigh(self, weights: np.ndarray) -> None:
-        """See `tpsrl.rl.envs.vec_env.VecEnv.weigh`."""
-        self._weights = self._tensor(weights[self._group].astype(np.float32))
+        """See `tpsrl.rl.envs.vec_env.VecEnv.weigh`.
+
+        The parts of a mixture keep their shares of the draws.
+        """
+        groups = np.array(self._group)
+        counts = np.bincount(groups, minlength=len(weights))
+        each = weights[groups] / counts[groups]
+        part = np.searchsorted(self._part_ends, groups, "right")
+        share = np.bincount(part) / np.maximum(np.bincount(part, each), _LEAST_WEIGHT)
+        self._weights = self._tensor((each * share[part]).astype(np.float32))
 
     # -- observations --------------------------------------------------------------------------
 
@@ -204,10 +213,7 @@ class DeviceSkillEnv:
 
     def restore(self, arrays: dict[str, np.ndarray], note: Json) -> None:
         """See `tpsrl.rl.envs.device_env.DeviceEnv.restore`."""
-        try:
-            self._random.set_state(torch.from_numpy(arrays["generator"]))
-        except (KeyError, RuntimeError, TypeError) as error:
-            raise UserError(f"snapshot: the draws of start states do not fit ({error!r})") from None
+        device_env.set_random(self._random, arrays.get("generator"))
 
     def close(self) -> None:
         """See `tpsrl.rl.envs.device_env.DeviceEnv.close`."""
@@ -253,13 +259,18 @@ class _Records:
 
 
 def draw(source: StartSource, count: int, rng: np.random.Generator) -> list[tuple[int, Start]]:
-    """Draws start states with their indices, different ones if the source has enough."""
+    """Draws different start states with their indices.
+
+    There are fewer than `count` if as many draws in a row give none that is new.
+    """
     found: dict[int, Start] = {}
-    for _ in range(_DRAWS * count):
-        if len(found) == count:
-            break
+    since = 0
+    while len(found) < count and since < count:
         index, start = source.draw(rng)
+        since = since + 1 if index in found else 0
         found.setdefault(index, start)
+    if len(found) < count:
+        progress.say(f"only {len(found)} of {count} start states are different")
     return list(found.items())
 
 

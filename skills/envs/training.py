@@ -148,11 +148,12 @@ class TrainingVecEnvFactory:
             UserError: the options need something that the device does not have.
         """
         options, source = self.options, self.options.source()
-        rng = generator(Stream.STARTS, self.seed, env_ids[0])
-        starts = device.draw(source, self.device_starts, rng)
+        device.check(options)
         batch = sim.make_batch(
             options.engine, len(env_ids), options.capacity(), filter_base=options.filter_base
         )
+        rng = generator(Stream.STARTS, self.seed, env_ids[0])
+        starts = device.draw(source, self.device_starts, rng)
         return DeviceSkillEnv(
             options,
             spec_of(options, source),

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import tpsrl.sim
+from skills.envs import device
 from skills.envs.batch import SkillBatch
 from skills.envs.options import EnvOptions
 from skills.envs.training import TrainingVecEnvFactory
@@ -44,10 +45,10 @@ def few_episodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-def factory(skill: str, starts: int = 3, **given: Any) -> TrainingVecEnvFactory:
+def factory(skill: str, count: int = 3, **given: Any) -> TrainingVecEnvFactory:
     limit_ends = given.pop("limit_ends", False)
     options = EnvOptions.of(skill, **({"num_objects": 4, "num_episodes": 2} | given))
-    return TrainingVecEnvFactory(options, seed=5, limit_ends=limit_ends, device_starts=starts)
+    return TrainingVecEnvFactory(options, seed=5, limit_ends=limit_ends, device_starts=count)
 
 
 class OnMeta:
@@ -108,7 +109,7 @@ def test_only_the_end_of_a_rollout_waits_for_the_device(
 def test_steps_equal_those_of_a_skill_batch(
     skill: str, sensors: str, settings: dict[str, float]
 ) -> None:
-    made = factory(skill, starts=2, sensors=sensors, depth=16, horizon=4, settings=settings)
+    made = factory(skill, count=2, sensors=sensors, depth=16, horizon=4, settings=settings)
     env = made.on_device(range(3))
     options = made.options
     batch = SkillBatch(options, options.simulator(3))
@@ -146,7 +147,7 @@ def test_steps_equal_those_of_a_skill_batch(
 
 
 def test_start_states_are_drawn_by_their_weights() -> None:
-    env = factory("navigate", starts=6, sensors="fetch", horizon=1).on_device(range(4))
+    env = factory("navigate", count=6, sensors="fetch", horizon=1).on_device(range(4))
     assert len({*env._index}) == 6
     weights = np.array([1.0, 0.0])
     env.weigh(weights)
@@ -159,6 +160,39 @@ def test_start_states_are_drawn_by_their_weights() -> None:
     first, again = ([int(e._start.sum()) for _ in range(4) if e.reset()] for e in (env, env))
     assert first != again
     env.close()
+
+
+def test_parts_of_a_mixture_keep_their_shares_when_weighted() -> None:
+    made = factory("pick", count=40, sensors="fetch", starts="own:0.5,near:1.4:0.5")
+    env = made.on_device(range(1))
+    parts = np.array(env._group) // 2  # two groups in each part
+    shares = np.bincount(parts) / 40
+    assert (shares > 0.2).all()
+    env.weigh(np.array([0.02, 0.04, 0.9, 0.1]))
+    weights = env._weights.numpy() / 40
+    np.testing.assert_allclose(np.bincount(parts, weights), shares, rtol=1e-5)
+    groups = np.bincount(env._group, weights)
+    np.testing.assert_allclose(groups[[1, 2]] / groups[[0, 3]], [2.0, 9.0], rtol=1e-5)
+    env.close()
+
+
+def test_a_reset_forgets_unfinished_episodes() -> None:
+    env = factory("pick", count=1, sensors="fetch", horizon=3).on_device(range(1))
+    action = torch.zeros(1, act.SIZE)
+    env.reset()
+    env.step(action)
+    env.reset()
+    rewards = [float(env.step(action).reward) for _ in range(3)]
+    assert env.episodes()[0].reward == pytest.approx(sum(rewards), abs=1e-6)
+    env.close()
+
+
+def test_fewer_different_start_states_than_requested_are_enough() -> None:
+    source = factory("pick").options.source()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(source), "draw", lambda self, rng: (int(rng.integers(3)), self[0]))
+        drawn = device.draw(source, 50, np.random.default_rng(0))
+    assert sorted(index for index, _ in drawn) == [0, 1, 2]
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,7 @@ def test_a_resumed_collector_draws_the_next_noise_in_new_episodes(policy: ActorC
     second = collectors.make(settings, ToyDeviceFactory(), say=said.append)
     second.restore(*first.snapshot())
     again = device_rollout(policy)
+    collect(on_device(), policy, again, 1)  # a rollout in use can be loaded, too
     again.load_state_dict(*rows.state_dict())
     second.collect(policy, [again], 2)
     assert again.is_first[:N].all() and (again.generation[again.rows] == 3).all()
@@ -92,7 +93,9 @@ def test_an_infinite_action_ends_the_run(policy: ActorCritic) -> None:
 
 
 def test_unsuitable_environments_and_checkpoints_are_refused() -> None:
-    with pytest.raises(UserError, match="collector: 'device' needs environments with tensors"):
+    with pytest.raises(
+        UserError, match=r"preset\.collector: 'device' needs environments with tensors"
+    ):
         make("device")
     with pytest.raises(UserError, match="processes: is 2, but collector 'device' steps all"):
         make("device", processes=2)

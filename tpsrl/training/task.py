@@ -8,6 +8,7 @@ from tpsrl import config
 from tpsrl.errors import UserError, renamed, unknown
 from tpsrl.rl.collection.settings import DEVICE
 from tpsrl.training import cameras
+from tpsrl.training.ranks import device_of
 from tpsrl.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
@@ -89,6 +90,10 @@ def _check_device(settings: TrainingSettings, options: "EnvOptions") -> None:
     from skills.envs import device
 
     device.check(options)
+    if settings.engine == "mujoco" and device_of(settings.device).type != "cpu":
+        raise UserError(
+            f"device: collector={DEVICE} with engine=mujoco needs the cpu; nearest: cpu"
+        )
     if settings.delay:
         raise UserError(f"delay: collector={DEVICE} delays no observations; nearest: false")
     if settings.preset.retry:

@@ -12,7 +12,7 @@ from tpsrl.rl.collection.overlap import OverlapCollector
 from tpsrl.rl.collection.preemption import Preemption
 from tpsrl.rl.collection.schedules import NoVerSchedule, Schedule, SyncSchedule, VerSchedule
 from tpsrl.rl.collection.settings import BATCH, COLLECTORS, DEVICE, IN_PROCESS, CollectorSettings
-from tpsrl.rl.envs.device_env import DeviceEnv, DeviceEnvFactory
+from tpsrl.rl.envs.device_env import NO_TENSORS, DeviceEnv, DeviceEnvFactory
 from tpsrl.rl.envs.pool import EnvPool
 from tpsrl.rl.envs.serial_pool import SerialEnvPool
 from tpsrl.rl.envs.supervision import FaultTolerance
@@ -65,9 +65,7 @@ def _on_device(factory: VecEnvFactory, settings: CollectorSettings) -> DeviceEnv
             another device.
     """
     if not isinstance(factory, DeviceEnvFactory):
-        raise UserError(
-            f"collector: '{DEVICE}' needs environments with tensors; nearest: '{BATCH}'"
-        )
+        raise UserError(NO_TENSORS)
     envs = factory.on_device(range(settings.num_envs))
     if envs.device.type != torch.device(settings.device).type:
         envs.close()

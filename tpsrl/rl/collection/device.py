@@ -87,7 +87,7 @@ class DeviceCollector:
         rollout.begin()
         self._steps = [NO_STEPS]
         if self._shown is None:
-            with self._simulation:
+            with self._simulation, torch.inference_mode():
                 self._shown = self._envs.reset()
         while not rollout.full:
             self._step(policy, rollout, version)
@@ -95,9 +95,13 @@ class DeviceCollector:
             value = policy.act(self._shown, *rollout.next_inputs()).value
         launched = time.perf_counter()
         rollout.fetch(value)
-        episodes = self._envs.episodes()
-        if not bool(torch.isfinite(rollout.action).all()):
+        wrong = ~torch.isfinite(rollout.action).all(1)
+        if bool(wrong.any()):
+            seen = rollout.observation["state"][wrong][0]
+            if not bool(torch.isfinite(seen).all()):
+                self._envs.episodes()  # raises the engine's error
             raise RunError(NOT_FINITE)
+        episodes = self._envs.episodes()
         now = time.perf_counter()
         seconds = {name: s - before[name] for name, s in self._spent().items()}
         seconds |= {"rendering": 0.0, "resets": 0.0, "waiting": now - launched}
@@ -128,7 +132,7 @@ class DeviceCollector:
                 )
             before = self._simulation.seconds
             with self._simulation:
-                done = self._envs.step(action)
+                done = self._envs.step(action.nan_to_num())  # refused at the rollout's end
             self._note_step(self._simulation.seconds - before)
             final_value = None
             if done.final is not None:
@@ -185,7 +189,7 @@ class DeviceCollector:
             if name.startswith("draws/")
         }
         self._envs.restore(draws, note.get("draws", {}))
-        self._random.set_state(torch.from_numpy(arrays["noise"]))
+        device_env.set_random(self._random, arrays["noise"])
         self._shown = self._last_noise = None
         self._say(_RESTARTED)
 

@@ -8,6 +8,10 @@ import torch
 from tpsrl.rl.collection.rollout import Rollout
 from tpsrl.rl.envs.vec_env import EnvSpec
 
+# Rows of `DeviceRollout._about`.
+_ABOUT = ("reward", "bootstrap", "terminated", "truncated", "is_first")
+_BOOTSTRAP, _IS_FIRST = _ABOUT.index("bootstrap"), _ABOUT.index("is_first")
+
 
 class DeviceRollout(Rollout):
     """Rollout whose rows are step by step those of all environments, in their order.
@@ -35,8 +39,7 @@ class DeviceRollout(Rollout):
         device: torch.device | str = "cpu",
     ) -> None:
         super().__init__(spec, num_envs, size, memory_size, device)
-        # Reward, bootstrap, terminated, truncated and is_first of each row.
-        self._about = torch.zeros(5, size, device=self.device)
+        self._about = torch.zeros(len(_ABOUT), size, device=self.device)
         self._fresh = torch.ones(num_envs, dtype=torch.bool, device=self.device)
 
     def next_inputs(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -60,7 +63,7 @@ class DeviceRollout(Rollout):
             column[rows] = observation[name]
         self.previous_action[rows], self.memory[rows] = self._next_previous, self._next_memory
         self.action[rows], self.log_prob[rows], self.value[rows] = action, log_prob, value
-        self._about[4, rows] = self._fresh.float()
+        self._about[_IS_FIRST, rows] = self._fresh.float()
         self._next_previous, self._next_memory = action, next_memory
         self.version[rows] = version
         self._used = end
@@ -85,7 +88,7 @@ class DeviceRollout(Rollout):
         truncated = truncated & ~terminated
         bootstrap = torch.zeros_like(reward) if final_value is None else final_value
         columns = (reward, torch.where(truncated, bootstrap, 0.0), terminated, truncated)
-        for column, values in zip(self._about, columns, strict=False):
+        for column, values in zip(self._about[:_IS_FIRST], columns, strict=True):
             column[rows] = values
         self._fresh = terminated | truncated
         ended = self._fresh[:, None]
@@ -96,8 +99,8 @@ class DeviceRollout(Rollout):
     def fetch(self, value: torch.Tensor) -> None:
         """Finishes the rollout; `value` (n,) is that of each environment's current observation."""
         last = slice(self.size - self.num_envs, self.size)
-        ended = self._about[2, last] + self._about[3, last] > 0.0
-        self._about[1, last] = torch.where(ended, self._about[1, last], value.float())
+        open_ended = torch.where(self._fresh, self._about[_BOOTSTRAP, last], value.float())
+        self._about[_BOOTSTRAP, last] = open_ended
         reward, bootstrap, terminated, truncated, is_first = self._about.cpu().numpy()
         rows = slice(0, self.size)
         self.reward[rows], self.bootstrap[rows] = reward, bootstrap
@@ -114,9 +117,14 @@ class DeviceRollout(Rollout):
         Raises:
             UserError: the state is of other environments or another policy.
         """
+        self._forget()
         super().load_state_dict(tensors, note)
         self._in_flight[:], self._used = -1, 0
         self._next_is_first[:] = True
+        self._forget()
+
+    def _forget(self) -> None:
+        """Makes the next action of every environment the first of an episode."""
         self._fresh = torch.ones_like(self._fresh)
-        self._next_previous.zero_()
-        self._next_memory.zero_()
+        self._next_previous = torch.zeros_like(self._next_previous)
+        self._next_memory = torch.zeros_like(self._next_memory)

@@ -7,8 +7,13 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import torch
 
+from tpsrl.errors import UserError
 from tpsrl.rl.envs.vec_env import EnvSpec, EpisodeStats, Json
 
+NO_TENSORS = (
+    "preset.collector: 'device' needs environments with tensors on a device, without delay= and "
+    "random colours; nearest: batch"
+)
 DeviceObservation = dict[str, torch.Tensor]
 
 
@@ -82,6 +87,22 @@ class DeviceEnv(Protocol):
 def random_on(device: torch.device, seed: int) -> torch.Generator:
     """Returns a random generator for tensors of a device."""
     return torch.Generator(device).manual_seed(seed)
+
+
+def set_random(random: torch.Generator, state: np.ndarray | None) -> None:
+    """Sets a random generator to a saved state.
+
+    Raises:
+        UserError: the state is missing, or of another kind of device.
+    """
+    try:
+        assert state is not None
+        random.set_state(torch.from_numpy(state))
+    except (AssertionError, RuntimeError, TypeError):
+        raise UserError(
+            f"device: is {random.device.type}, but the training began on another device, whose "
+            "random numbers it cannot continue; resume it there"
+        ) from None
 
 
 @runtime_checkable

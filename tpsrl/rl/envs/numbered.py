@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from tpsrl.errors import UserError
-from tpsrl.rl.envs.device_env import DeviceEnv, DeviceEnvFactory
+from tpsrl.rl.envs.device_env import NO_TENSORS, DeviceEnv, DeviceEnvFactory
 from tpsrl.rl.envs.vec_env import VecEnv, VecEnvFactory
 
 
@@ -30,7 +30,5 @@ class NumberedFactory:
             UserError: the factory's environments run on the processor only.
         """
         if not isinstance(self.factory, DeviceEnvFactory):
-            raise UserError(
-                "collector: 'device' cannot delay observations or change colours; nearest: 'batch'"
-            )
+            raise UserError(NO_TENSORS)
         return self.factory.on_device([self.first + env for env in env_ids])

@@ -6,8 +6,9 @@ from collections.abc import Callable
 import torch
 
 from tpsrl.rl.collection import collectors, preemption
-from tpsrl.rl.collection.preemption import Preemption
+from tpsrl.rl.collection.preemption import NoPreemption, Preemption
 from tpsrl.rl.collection.rollout import Rollout
+from tpsrl.rl.collection.settings import DEVICE
 from tpsrl.rl.distributed.group import Alone, Group
 from tpsrl.rl.envs.numbered import NumberedFactory
 from tpsrl.rl.envs.supervision import FaultTolerance
@@ -72,6 +73,8 @@ def assemble(
     collection = settings.collector_settings(processes, seed, str(device), group.rank)
     own = NumberedFactory(factory, collection.first_env)
     size = settings.num_envs * settings.num_steps
+    if settings.collector == DEVICE:  # its rollouts are always whole
+        stops = NoPreemption()
     stops = stops or preemption.make(group, settings.preemption_settings(), size)
     collector = collectors.make(collection, own, tolerance, say, stops)
     try:

@@ -35,20 +35,27 @@ class StartBank:
         starts: start states, prepared by a home of the C engine
         likes: a tensor of the device for each column, which has its shape beyond the first axis,
             its type and its device
-        numbers: number of the episode and of the floor map of a start state
+        floors: number of the floor map of each apartment; new apartments are added
+        named: whether the column "episode" is the start state's place in `ids`; otherwise it is -1
     """
 
     def __init__(
         self,
         starts: Iterable[BatchStart],
         likes: Mapping[str, torch.Tensor],
-        numbers: "Numbers",
+        floors: dict[str, int],
+        named: bool,
     ) -> None:
+        self.ids: list[str] = []  # of the start states' episodes
         rows: dict[str, list[int]] = {name: [] for name in likes}
         known: dict[str, dict[bytes, int]] = {name: {} for name in likes}
         values: dict[str, list[np.ndarray]] = {name: [] for name in likes}
         for start in starts:
-            for name, value in _columns(start, numbers).items():
+            layout = start.episode.layout
+            floor = floors.setdefault(layout, len(floors))
+            number = len(self.ids) if named else -1
+            self.ids.append(start.episode.id)
+            for name, value in _columns(start, number, floor).items():
                 key = value.tobytes()
                 if key not in known[name]:
                     known[name][key] = len(values[name])
@@ -76,25 +83,8 @@ class StartBank:
             tensor.copy_(torch.where(which.reshape(-1, *[1] * (tensor.ndim - 1)), new, tensor))
 
 
-class Numbers:
-    """Numbers of episodes by their identifiers, and of floor maps by their apartments."""
-
-    def __init__(self) -> None:
-        self.episodes: dict[str, int] = {}
-        self.floors: dict[str, int] = {}
-
-    def of(self, start: BatchStart) -> tuple[int, int]:
-        """Returns the numbers of a start state's episode and floor map."""
-        episode = start.episode
-        return (
-            self.episodes.setdefault(episode.id, len(self.episodes)),
-            self.floors.setdefault(episode.layout, len(self.floors)),
-        )
-
-
-def _columns(start: BatchStart, numbers: Numbers) -> dict[str, np.ndarray]:
+def _columns(start: BatchStart, episode: int, floor: int) -> dict[str, np.ndarray]:
     """Returns the values of a start state by column."""
-    episode, floor = numbers.of(start)
     own = (
         start.held,
         start.arm_target,

@@ -21,7 +21,7 @@ from tpsrl.sim.home_model import load_home_model
 from tpsrl.sim.mjcf.home import SUBSTEPS
 from tpsrl.sim.mujoco_home import MujocoHome
 from tpsrl.sim.warp.arrays import STATE_FIELDS, DeviceHomes
-from tpsrl.sim.warp.bank import Numbers, StartBank
+from tpsrl.sim.warp.bank import StartBank
 from tpsrl.sim.warp.caster import cast_depth, cast_laser
 from tpsrl.sim.warp.command import command
 from tpsrl.sim.warp.starts import BatchStart, start_of
@@ -50,6 +50,7 @@ _LOST = {
     ),
 }
 _NOT_FINITE = 1 << 30  # beside the engine's own bits
+_NEVER_BEGUN = -2  # place of a home's episode; -1 for one given to `reset`
 
 
 class WarpBatch:
@@ -88,8 +89,9 @@ class WarpBatch:
         self.device = torch.device(wp.device_to_torch(self._name))
         self._filtered = filter_base
         self._stage = MujocoHome(self.home, filter_base=False)
-        self._numbers = Numbers()
+        self._floor_of: dict[str, int] = {}  # by apartment
         self._floors: list[FloorMap] = []
+        self._named_by_reset = ["-"] * num_envs  # episode of each home
         self._prepared: StartBank | None = None
         self._all_begun = False
         self._graph: Any = None
@@ -119,9 +121,9 @@ class WarpBatch:
         self._velocity = full(0.0, 3)
         self._maps = wp.zeros((1, 2, 2), dtype=float, device=self._name)
         self._map_of = full(0, kind=torch.int32)
-        self._episode = full(-1, kind=integer)
-        self._lost = full(0, kind=torch.int32)
-        self._contacts_lost = full(0.0)
+        self._episode = full(_NEVER_BEGUN, kind=integer)
+        self._lost, self._lost_episode = full(0, kind=torch.int32), full(-1, kind=integer)
+        self._contacts_lost, self._crowded_episode = full(0.0), full(-1, kind=integer)
 
     def _make_views(self, count: int) -> None:
         """Makes tensors of addresses, and views of the engine's arrays."""
@@ -194,11 +196,13 @@ class WarpBatch:
         which[where] = True
         rows = torch.zeros(self.num_envs, dtype=torch.int64, device=self.device)
         rows[where] = torch.arange(len(starts), device=self.device)
+        for env, start in zip(env_ids, starts, strict=True):
+            self._named_by_reset[env] = start.episode.id
         self._enter(self._bank(starts), which, rows)
 
     def prepare(self, episodes: Sequence[Episode]) -> None:
         """See `tpsrl.sim.batch.base.BatchSimulator.prepare`."""
-        self._prepared = self._bank(self._staged(episodes))
+        self._prepared = self._bank(self._staged(episodes), named=True)
 
     def restart(self, which: torch.Tensor, starts: torch.Tensor) -> None:
         """See `tpsrl.sim.batch.base.BatchSimulator.restart`."""
@@ -212,11 +216,11 @@ class WarpBatch:
             self._stage.reset(episode)
             yield start_of(self.home, self._stage)
 
-    def _bank(self, starts: Iterable[BatchStart]) -> StartBank:
-        """Copies start states to the device, with the maps of their floors."""
-        bank = StartBank(starts, self._columns(), self._numbers)
-        if self._filtered and len(self._floors) < len(self._numbers.floors):
-            self._floors = [floor_map(layout) for layout in self._numbers.floors]
+    def _bank(self, starts: Iterable[BatchStart], named: bool = False) -> StartBank:
+        """Copies start states to the device, with the maps of their floors; see `StartBank`."""
+        bank = StartBank(starts, self._columns(), self._floor_of, named)
+        if self._filtered and len(self._floors) < len(self._floor_of):
+            self._floors = [floor_map(layout) for layout in self._floor_of]
             maps = np.stack([one.distance for one in self._floors])
             self._maps = wp.array(maps, dtype=float, device=self._name)
         return bank
@@ -338,7 +342,7 @@ class WarpBatch:
     # -- errors of the engine ------------------------------------------------------------------
 
     def _check_begun(self) -> None:
-        new = (self._episode < 0).nonzero()
+        new = (self._episode == _NEVER_BEGUN).nonzero()
         if len(new):
             raise UserError(f"step: environment {int(new[0, 0])} has not been reset")
         self._all_begun = True
@@ -353,13 +357,17 @@ class WarpBatch:
         lost = torch.where(finite, lost, lost | _NOT_FINITE)
         if moving is not None:
             lost = torch.where(moving.to(self.device), lost, 0)
-        self._lost |= lost
+        first = (self._lost == 0) & (lost != 0)
+        self._lost_episode = torch.where(first, self._episode, self._lost_episode)
         # All homes share the room for contacts, so the home with the most contacts is named.
         live = self._contact_row < self._found
         home = torch.where(live, self._contact[0], 0).long()
         count = torch.zeros_like(self._contacts_lost).scatter_add(0, home, live.float())
         full = ((lost & _LOST["contacts"]) != 0).any()
+        full &= ((self._lost & _LOST["contacts"]) == 0).all()
         self._contacts_lost = torch.where(full, count, self._contacts_lost)
+        self._crowded_episode = torch.where(full, self._episode, self._crowded_episode)
+        self._lost = self._lost | lost
 
     def check(self) -> None:
         """See `tpsrl.sim.batch.base.BatchSimulator.check`."""
@@ -370,18 +378,24 @@ class WarpBatch:
         for what, bits in _LOST.items():
             where = ((lost & bits) != 0).nonzero()
             if len(where):
-                env = crowded if what == "contacts" else int(where[0, 0])
+                env, episode = int(where[0, 0]), self._lost_episode
+                if what == "contacts":
+                    env, episode = crowded, self._crowded_episode
                 raise RunError(
-                    f"{self._named(env)} has too many {what} (room for {self._room[what]} per "
-                    f"home); create the simulator with a larger `{what}`"
+                    f"{self._named(env, episode)} has too many {what} (room for "
+                    f"{self._room[what]} per home); create the simulator with a larger `{what}`"
                 )
         where = ((lost & _NOT_FINITE) != 0).nonzero()
         if len(where):
-            raise RunError(f"{self._named(int(where[0, 0]))} is not finite")
+            named = self._named(int(where[0, 0]), self._lost_episode)
+            raise RunError(f"{named} is not finite")
 
-    def _named(self, env: int) -> str:
-        names, number = list(self._numbers.episodes), int(self._episode[env])
-        return f"warp: environment {env} (episode {names[number] if number >= 0 else '-'})"
+    def _named(self, env: int, episode: torch.Tensor) -> str:
+        """Describes a home, given the places (n,) of the homes' episodes among prepared ones."""
+        name, number = self._named_by_reset[env], int(episode[env])
+        if number >= 0 and self._prepared is not None:
+            name = self._prepared.ids[number]
+        return f"warp: environment {env} (episode {name})"
 
     # -- homes that do not move ------------------------------------------------------------------
 
