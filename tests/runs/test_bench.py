@@ -4,7 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from toy_vec_env import SPEC, ToyVecEnvFactory
+from toy_device_env import ToyDeviceFactory
+from toy_vec_env import SPEC
 
 from benchmarks import batch
 from tpsrl import cli
@@ -71,9 +72,9 @@ def test_collectors_are_measured_side_by_side(tmp_path: Path) -> None:
         ppo=PPOSettings(epochs=1, minibatches=1),
     )
     schedule = bench.BenchSchedule(rollouts=2, turns=2, warm_up=1)
-    report = bench.measure(list(COLLECTORS), settings, ToyVecEnvFactory(), 3, schedule)
+    report = bench.measure(list(COLLECTORS), settings, ToyDeviceFactory(), 3, schedule)
     report = json.loads(json.dumps(report))
-    assert list(report["collectors"]) == ["sync", "nover", "ver", "overlap", "batch"]
+    assert list(report["collectors"]) == ["sync", "nover", "ver", "overlap", "batch", "device"]
     for name, found in report["collectors"].items():
         assert len(found["rollouts"]) == 4
         assert found["samples"] == 4 * N * T

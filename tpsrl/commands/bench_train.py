@@ -63,7 +63,7 @@ class BenchTrainSettings:
     processes: int | None = config.option(
         None,
         "number of environment workers, 0: in this process (default: one per core, or per "
-        "synthetic environment); the collector batch has none",
+        "synthetic environment); the collectors batch and device have none",
         minimum=0,
         maximum=config.MOST_PROCESSES,
     )
