@@ -464,38 +464,24 @@ class WarpBatch:
 
     def depth(self, height: int = 64, width: int = 64) -> torch.Tensor:
         """See `tpsrl.sim.batch.base.BatchSimulator.depth`."""
-        model, data = self._arrays.model, self._arrays.data
-        out = torch.empty((self.num_envs, height, width), device=self.device)
-        with self._on_stream():
-            wp.launch(
-                cast_depth,
-                (self.num_envs, height, width),
-                inputs=[
-                    model.geom_type,
-                    model.geom_size,
-                    model.geom_rbound,
-                    data.geom_xpos,
-                    data.geom_xmat,
-                    data.xpos,
-                    data.xmat,
-                    self._base_body,
-                    *self._camera,
-                    math.tan(math.radians(HEAD_CAMERA_FOV_DEG) / 2),
-                    HEAD_CAMERA_FAR_M,
-                ],
-                outputs=[wp.from_torch(out)],
-                device=self._name,
-            )
-        return out
+        tan_half = math.tan(math.radians(HEAD_CAMERA_FOV_DEG) / 2)
+        given = (*self._camera, tan_half, HEAD_CAMERA_FAR_M)
+        return self._cast(cast_depth, (self.num_envs, height, width), *given)
 
     def laser(self) -> torch.Tensor:
         """See `tpsrl.sim.batch.base.BatchSimulator.laser`."""
+        own, angles = wp.from_torch(self._robot), wp.from_torch(self._angles)
+        given = (own, wp.vec3(*LASER_POS), angles, LASER_RANGE_M)
+        return self._cast(cast_laser, (self.num_envs, len(self._angles)), *given)
+
+    def _cast(self, kernel: Any, shape: tuple[int, ...], *given: Any) -> torch.Tensor:
+        """Runs a kernel of rays from the base with its own inputs; returns an array of `shape`."""
         model, data = self._arrays.model, self._arrays.data
-        out = torch.empty((self.num_envs, len(self._angles)), device=self.device)
+        out = torch.empty(shape, device=self.device)
         with self._on_stream():
             wp.launch(
-                cast_laser,
-                tuple(out.shape),
+                kernel,
+                shape,
                 inputs=[
                     model.geom_type,
                     model.geom_size,
@@ -505,10 +491,7 @@ class WarpBatch:
                     data.xpos,
                     data.xmat,
                     self._base_body,
-                    wp.from_torch(self._robot),
-                    wp.vec3(*LASER_POS),
-                    wp.from_torch(self._angles),
-                    LASER_RANGE_M,
+                    *given,
                 ],
                 outputs=[wp.from_torch(out)],
                 device=self._name,

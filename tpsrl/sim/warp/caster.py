@@ -131,6 +131,25 @@ def _may_meet(away: wp.vec3, d: wp.vec3, radius: float, nearest: float) -> bool:
     return along - radius * wp.sqrt(length2) < nearest * length2
 
 
+@wp.func
+def _nearer(
+    kind: int,
+    size: wp.vec3,
+    bound: float,
+    pos: wp.vec3,
+    mat: wp.mat33,
+    eye: wp.vec3,
+    ray: wp.vec3,
+    nearest: float,
+) -> float:
+    """Returns the depth at which a ray meets a geom, at most `nearest`."""
+    away = pos - eye
+    if bound > 0.0 and not _may_meet(away, ray, bound, nearest):
+        return nearest
+    back = wp.transpose(mat)
+    return wp.min(nearest, _meet(kind, back @ (-away), back @ ray, size))
+
+
 @wp.kernel(enable_backward=False)
 def cast_depth(
     kind: wp.array[int],
@@ -168,12 +187,16 @@ def cast_depth(
     ray = turn @ (camera_mat @ wp.vec3(x, y, -1.0))
     nearest = far
     for geom in range(kind.shape[0]):
-        radius = bound[env, geom]
-        away = pos[env, geom] - eye
-        if radius == 0.0 or _may_meet(away, ray, radius, nearest):
-            back = wp.transpose(mat[env, geom])
-            met = _meet(kind[geom], back @ (-away), back @ ray, size[env, geom])
-            nearest = wp.min(nearest, met)
+        nearest = _nearer(
+            kind[geom],
+            size[env, geom],
+            bound[env, geom],
+            pos[env, geom],
+            mat[env, geom],
+            eye,
+            ray,
+            nearest,
+        )
     depth[env, row, column] = nearest / far
 
 
@@ -211,10 +234,14 @@ def cast_laser(
     nearest = far
     for geom in range(kind.shape[0]):
         if not own[geom]:
-            radius = bound[env, geom]
-            away = pos[env, geom] - eye
-            if radius == 0.0 or _may_meet(away, along, radius, nearest):
-                back = wp.transpose(mat[env, geom])
-                met = _meet(kind[geom], back @ (-away), back @ along, size[env, geom])
-                nearest = wp.min(nearest, met)
+            nearest = _nearer(
+                kind[geom],
+                size[env, geom],
+                bound[env, geom],
+                pos[env, geom],
+                mat[env, geom],
+                eye,
+                along,
+                nearest,
+            )
     ranges[env, ray] = nearest
