@@ -159,7 +159,6 @@ class DeviceSkillEnv:
     def _episode(self, row: np.ndarray, names: Sequence[str]) -> EpisodeStats:
         """Returns an episode's statistics from a row of `_Records.take`."""
         env, start, steps, reward, end = row[:_STATISTICS].tolist()
-        failure = self._skill.failures[max(int(end), 0)]
         success = end < 0
         return EpisodeStats(
             env=self._names[int(env)],
@@ -167,7 +166,7 @@ class DeviceSkillEnv:
             steps=int(steps),
             reward=reward,
             success=success,
-            ended_by=SUCCESS if success else failure or TIMEOUT,
+            ended_by=ending(self._skill, success, int(end)),
             terms=dict(zip(names, row[_STATISTICS:].tolist(), strict=True)),
             start_group=self._group[int(start)],
         )
@@ -307,6 +306,17 @@ def check(options: EnvOptions) -> None:
     if inputs.cameras:
         name = inputs.cameras[0][0]
         raise UserError(f"cameras: collector=device has no {name}; nearest: head_depth")
+
+
+def ending(skill: Skill, success: bool, failure: int) -> str:
+    """Returns how an episode ended, as in `EpisodeStats.ended_by`.
+
+    Args:
+        skill: definition of the skill
+        success: whether the episode succeeded
+        failure: index into `Skill.failures`; ignored after a success
+    """
+    return SUCCESS if success else skill.failures[failure] or TIMEOUT
 
 
 def _facing(start: Start) -> float:

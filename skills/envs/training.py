@@ -18,7 +18,7 @@ from skills.core.skill import Skill
 from skills.core.state import Goals
 from skills.envs import device
 from skills.envs.batch import BatchStep, SkillBatch, SkillSnapshot
-from skills.envs.device import SUCCESS, TIMEOUT, DeviceSkillEnv
+from skills.envs.device import DeviceSkillEnv
 from skills.envs.options import EnvOptions
 from skills.starts.source import StartSource
 from skills.starts.start import Start
@@ -395,7 +395,6 @@ class TrainingVecEnv:
     def _episode(self, env_id: int, done: BatchStep, row: int) -> EpisodeStats:
         """Returns the statistics of an episode that has ended."""
         outcome = done.outcome
-        failure = self._batch.skill.failures[int(outcome.failure[row])]
         success = bool(outcome.success[row])
         self._remember(env_id, success)
         return EpisodeStats(
@@ -404,7 +403,7 @@ class TrainingVecEnv:
             steps=self._batch.steps(env_id),
             reward=float(self._reward[env_id]),
             success=success,
-            ended_by=SUCCESS if success else failure or TIMEOUT,
+            ended_by=device.ending(self._batch.skill, success, int(outcome.failure[row])),
             terms={name: float(total[env_id]) for name, total in self._terms.items()},
             start_group=0 if self._order else self._source.group(int(self._start[env_id])),
         )
