@@ -42,6 +42,7 @@ _KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
     "filter_base": ((bool,), "true or false"),
     "engine": ((str,), "the name of an engine"),
     "habitat": ((HabitatSettings,), "a HabitatSettings"),
+    "object_margin": ((int, float), "a distance in metres"),
 }
 _WHOLE: Mapping[str, tuple[int, int | None]] = {  # minimum and maximum of integers
     "horizon": (1, None),
@@ -53,7 +54,7 @@ _WHOLE: Mapping[str, tuple[int, int | None]] = {  # minimum and maximum of integ
 _OPTIONAL = ("horizon", "num_objects", "slots")
 _AS_GIVEN = (
     "starts", "split", "dataset_seed", "num_objects", "num_episodes", "slots", "filter_base",
-    "engine", "habitat",
+    "engine", "habitat", "object_margin",
 )  # fmt: skip
 
 
@@ -69,7 +70,7 @@ class EnvKeywords(TypedDict, total=False):
     `thresholds`: success thresholds of the skill; None for those of the default protocol.
     `starts`, `split`, `num_objects`, `num_episodes`: see `skills.starts.source.StartSource`, as is
     `dataset_seed`, its `seed`.
-    `filter_base`, `engine`, `habitat`: see `tpsrl.sim.make`.
+    `filter_base`, `engine`, `habitat`, `object_margin`: see `tpsrl.sim.make`.
     `slots`: number of objects that a home has room for, 12 or 30. None: as in the banks of the
     start states, or else as many as the objects of the episodes need.
     """
@@ -92,6 +93,7 @@ class EnvKeywords(TypedDict, total=False):
     filter_base: bool
     engine: str
     habitat: HabitatSettings
+    object_margin: float
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -117,6 +119,7 @@ class EnvOptions:
     filter_base: bool = True
     engine: str = "mujoco"
     habitat: HabitatSettings = _HERE
+    object_margin: float = 0.0
 
     @staticmethod
     def of(skill: str, **given: Unpack[EnvKeywords]) -> "EnvOptions":
@@ -200,6 +203,7 @@ class EnvOptions:
             self.capacity(),
             filter_base=self.filter_base,
             habitat=self.habitat,
+            object_margin=self.object_margin,
         )
 
     def source(self) -> StartSource:

@@ -189,6 +189,27 @@ def test_neighbours_are_the_loose_objects_nearest_to_cup_and_goal(one: MujocoSim
     assert one.neighbours([0], *both)[0, 1].tolist() == [0.0, 0.0, 0.0, np.float32(0.4)]
 
 
+def test_with_a_margin_other_objects_appear_nearer_to_the_hand(one: MujocoSimulator) -> None:
+    wary = MujocoSimulator(1, slots=12, object_margin=0.03)
+    x, y = roomiest(LAYOUT_A)
+    boxes = [on_floor("003_cracker_box", x + ahead, y) for ahead in (0.6, 0.85)]
+    for simulator in (one, wary):
+        simulator.reset([0], [episode(LAYOUT_A, (x, y, 0.0), *boxes)])
+        placed = simulator.state([0]).object_pos[0]
+        simulator.homes[0].data.qpos[simulator.home.arm_qpos] = posture_above(
+            simulator.state([0]).base[0], placed[0] + np.array([0.0, 0.0, 0.1 + HALF_M])
+        )
+        mujoco.mj_kinematics(simulator.homes[0].model, simulator.homes[0].data)
+    (_, plain), (_, nearer) = measured(one, target=0), measured(wary, target=0)
+    near = plain[:HAND_POINTS] < CLEARANCE_RANGE_M
+    assert near.any()
+    np.testing.assert_allclose((plain - nearer)[:HAND_POINTS][near], 0.03, atol=1e-6)
+    np.testing.assert_array_equal(plain[HAND_POINTS:], nearer[HAND_POINTS:])
+    found = [each.neighbours([0], np.array([0]), placed[:1])[0, :, 3] for each in (one, wary)]
+    assert (found[0] < CLEARANCE_RANGE_M).all()
+    np.testing.assert_allclose(found[0] - found[1], 0.03, atol=1e-6)
+
+
 def test_distances_to_doors_follow_their_current_positions(one: MujocoSimulator) -> None:
     source = StartSource("open_fridge", split="val", num_episodes=1)
     one.reset([0], [source[0].episode])

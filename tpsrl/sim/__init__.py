@@ -20,6 +20,7 @@ def make(
     layout_set: str = "replica_cad",
     filter_base: bool = True,
     habitat: HabitatSettings | None = None,
+    object_margin: float = 0.0,
 ) -> Simulator:
     """Creates a simulator.
 
@@ -30,12 +31,16 @@ def make(
         layout_set: name of a set of apartments in `tpsrl.world.layouts`.
         filter_base: whether to keep the base's target on the free floor, as HAB's navmesh does.
         habitat: settings of the engine `habitat`.
+        object_margin: distance in metres by which loose objects other than the target appear nearer
+            to the hand in `Simulator.clearance` and `neighbours`; 0 for engines other than mujoco.
 
     Raises:
-        UserError: the engine, slots or layout set is unknown (names the nearest), or the engine's
-            packages are not installed.
+        UserError: the engine, slots or layout set is unknown (names the nearest), the engine's
+            packages are not installed, or it has no margin.
     """
     engines.info(engine)
+    if object_margin and engine != "mujoco":
+        raise UserError(f"object_margin: engine={engine} has none; nearest: 0")
     if engine == "habitat":
         from tpsrl.sim.habitat.simulator import HabitatSimulator
 
@@ -48,7 +53,7 @@ def make(
     # Imports are local so that only the libraries of the requested engine are loaded.
     from tpsrl.sim.mujoco_sim import MujocoSimulator
 
-    return MujocoSimulator(num_envs, slots, layout_set, filter_base)
+    return MujocoSimulator(num_envs, slots, layout_set, filter_base, object_margin)
 
 
 def make_batch(

@@ -36,10 +36,13 @@ class Clearance:
 
     Args:
         home: the model and the addresses of its parts
+        margin: distance in metres by which loose objects other than the target appear nearer to
+            the hand
     """
 
-    def __init__(self, home: HomeModel) -> None:
+    def __init__(self, home: HomeModel, margin: float = 0.0) -> None:
         model = home.model
+        self._margin = margin
         collides = (model.geom_contype != 0) | (model.geom_conaffinity != 0)
         collides &= ~home.robot_geom
         collides[home.floor_geom] = False
@@ -84,6 +87,7 @@ class Clearance:
             self._wrist,
             one.held,
             target,
+            self._margin,
             out,
         )
 
@@ -108,6 +112,7 @@ class Clearance:
             one.held,
             target,
             points,
+            self._margin,
             out,
         )
 
@@ -126,6 +131,7 @@ def _measure_loose(
     held: int,
     target: int,
     points: np.ndarray,
+    margin: float,
     out: np.ndarray,
 ) -> None:
     found = np.empty(4)
@@ -138,9 +144,10 @@ def _measure_loose(
                 continue
             if geom_margin[g] <= 0.5 * NEVER_M:
                 continue
-            if _beyond(geom_pos[g], geom_bound[g], points[p], row[3]):
+            if _beyond(geom_pos[g], geom_bound[g], points[p], row[3] + margin):
                 continue
             _nearest(kinds[i], geom_pos[g], geom_mat[g], geom_size[g], points[p], found)
+            found[3] -= margin
             if found[3] < row[3]:
                 _in_frame(turn, found, row)
 
@@ -171,6 +178,7 @@ def _measure(
     wrist: int,
     held: int,
     target: int,
+    margin: float,
     out: np.ndarray,
 ) -> None:
     found = np.empty(4)
@@ -219,9 +227,11 @@ def _measure(
                 continue
             i = near[j]
             g = geoms[i]
-            if _beyond(geom_pos[g], geom_bound[g], point, best):
+            nearer = margin if p < HAND_POINTS and slots[i] >= 0 else 0.0
+            if _beyond(geom_pos[g], geom_bound[g], point, best + nearer):
                 continue
             _nearest(kinds[i], geom_pos[g], geom_mat[g], geom_size[g], point, found)
+            found[3] -= nearer
             if found[3] < best:
                 best = found[3]
                 _in_frame(turn, found, row)

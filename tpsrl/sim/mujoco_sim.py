@@ -52,6 +52,7 @@ class MujocoSimulator:
         slots: int = 30,
         layout_set: str = "replica_cad",
         filter_base: bool = True,
+        object_margin: float = 0.0,
     ) -> None:
         if num_envs < 1:
             raise UserError(f"num_envs: must be at least 1, got {num_envs}")
@@ -60,7 +61,7 @@ class MujocoSimulator:
         model = self.home.model
         self._caster = Caster(model.geom_type)
         self._laser = Laser(model.geom_type, ~self.home.robot_geom)
-        self._clearance = Clearance(self.home)
+        self._clearance = Clearance(self.home, object_margin)
         self._pictures = Pictures(self.home, num_envs)
         self._shapes = Shapes(self.home)
         self._camera_local_pos = model.cam_pos[self.home.head_camera].copy()

@@ -77,7 +77,8 @@ def make(settings: TrainingSettings, rank: int = 0) -> tuple[Any, Any, Any]:
         settings.preset.hang_s,
     )
     with renamed("starts", "validation_starts"):
-        validation = validation_pools(options, how)
+        # A teacher is deployed without the margin.
+        validation = validation_pools(dataclasses.replace(options, object_margin=0.0), how)
     return TrainTask(shown, validation, deploy), imitation, teacher
 
 
@@ -123,6 +124,7 @@ def env_options(settings: TrainingSettings) -> "EnvOptions":
         num_episodes=settings.num_episodes,
         engine=settings.engine,
         habitat=settings.habitat,
+        object_margin=preset.object_margin,
     )
 
 

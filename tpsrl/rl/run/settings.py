@@ -98,6 +98,13 @@ class TrainSettings:
         minimum=0,
         maximum=100_000,
     )
+    object_margin: float = config.option(
+        0.0,
+        "distance (m) by which objects other than the target appear nearer to the hand in "
+        "privileged sensors, so that teachers keep away from them",
+        minimum=0.0,
+        maximum=0.2,
+    )
     teacher_acts: float = config.option(
         0.0,
         "fraction of training over which control passes from teacher to student",
