@@ -22,6 +22,7 @@ class ReportedPolicy(Struct, frozen=True):
     trained_steps: int | float
     sample: bool | UnsetType = UNSET
     stuck_noise: Number | UnsetType = UNSET
+    grip_within: Number | UnsetType = UNSET
     privileged: Items[Text] | UnsetType = UNSET
     policy: Text | UnsetType = UNSET
 

@@ -165,7 +165,7 @@ class Place(Skill[PlaceSettings, PlaceThresholds, PlaceMeasures, PlaceMemory]):
             wrong, dropped = wrong | lost, dropped | lost
         thing = each(world.object_pos, step.goals.object)
         speed = CONTROL_HZ * length(thing - before.position)
-        # Goals are poses of upright objects; a tilted one falls over, and off a surface near its edge.
+        # Goals are poses of upright objects. A tilted one falls over, near an edge to the floor.
         quat = each(world.object_quat, step.goals.object)
         upright = xp.abs(1.0 - 2.0 * (quat[:, 1] ** 2 + quat[:, 2] ** 2))
         # An object that is released near the edge of the tolerance often rolls out of it.

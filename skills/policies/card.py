@@ -10,7 +10,11 @@ from tpsrl.runtime import records
 from tpsrl.runtime.records import Count
 
 UNKNOWN = "not recorded"
-_LATER = ("cameras", "stuck_noise")  # fields that older files lack, so omitted if empty
+_LATER = (
+    "cameras",
+    "stuck_noise",
+    "grip_within",
+)  # fields that older files lack, so omitted if empty
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Amount = Annotated[float, msgspec.Meta(ge=0, le=2**53)]
 
@@ -63,7 +67,8 @@ class Card:
     mean actions by half precision. `cameras` are the sizes of pictures other than head depth.
     `sight` is the range in metres to which camera and laser are limited, 0 for no limit. `hours` is
     the duration of the training on `machine`. `stuck_noise` is the standard deviation of the noise
-    while the robot is stuck.
+    while the robot is stuck. `grip_within` is the distance in metres from the object's first
+    position within which the grip is always closed.
     """
 
     skill: str
@@ -90,6 +95,7 @@ class Card:
     blind: tuple[BlindSuccess, ...] = ()
     cameras: Mapping[str, tuple[Count, Count]] = dataclasses.field(default_factory=dict)
     stuck_noise: Amount = 0.0
+    grip_within: Amount = 0.0
 
     def to_json(self) -> dict[str, Any]:
         """Returns the fields as JSON types, without empty ones of `_LATER`."""
@@ -130,6 +136,8 @@ def _facts(card: Card) -> list[tuple[str, str]]:
     acts = "samples actions, as in training" if card.sample else "uses mean actions"
     if card.stuck_noise:
         acts += f"; noise of standard deviation {card.stuck_noise:g} while the robot is stuck"
+    if card.grip_within:
+        acts += f"; grip closed within {card.grip_within:g} m of the object's first position"
     delay = ", delayed by one step after the observation" if card.delay else ""
     half = f"half precision, mean actions within {card.difference:.1g} of full precision"
     return [

@@ -16,8 +16,12 @@ from tpsrl.rl.run.checkpoint import Checkpoint
 from tpsrl.world import action as act
 from tpsrl.world.cameras import HEAD_DEPTH, PICTURES
 
+FARTHEST_GRIP_M = 1.0
 NoiseStd = Annotated[float, msgspec.Meta(ge=0.0, le=stuck.MOST)]
+Within = Annotated[float, msgspec.Meta(ge=0.0, le=FARTHEST_GRIP_M)]
 Pixels = Annotated[int, msgspec.Meta(ge=1, le=config.MOST_PIXELS)]  # side of a picture
+
+GRIP_SENSOR = "start_from_ee"  # vector (3,) from the cup to the object's first position, in m
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -27,12 +31,15 @@ class Deployment:
     `delay` is whether the policy acts on the previous observation, `sample` whether actions are
     sampled from their distribution instead of its mean, `stuck_noise` the standard deviation of
     the noise of actions while the robot is stuck, 0 for none (`skills.policies.stuck`).
+    `grip_within` is the distance in metres of the cup from the object's first position within
+    which the grip is closed whatever the network says, 0 for none.
     """
 
     inputs: PolicyInputs
     delay: bool
     sample: bool = True
     stuck_noise: float = 0.0
+    grip_within: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
         """Returns the note for a checkpoint, as JSON types."""
@@ -45,6 +52,7 @@ class Deployment:
             "sample": self.sample,
             # Omitted if empty, as in older files.
             **({"stuck_noise": self.stuck_noise} if self.stuck_noise else {}),
+            **({"grip_within": self.grip_within} if self.grip_within else {}),
             **({"height_map": True} if inputs.height_map else {}),
             **({"cameras": dict(inputs.cameras)} if inputs.cameras else {}),
         }
@@ -60,6 +68,7 @@ class _Note:
     delay: bool
     sample: bool = True
     stuck_noise: NoiseStd = 0.0
+    grip_within: Within = 0.0
     height_map: bool = False
     cameras: dict[str, tuple[Pixels, Pixels]] = dataclasses.field(default_factory=dict)
 
@@ -102,7 +111,9 @@ def read(checkpoint: Checkpoint, spec: EnvSpec) -> Deployment:
             raise checkpoint.refused(f"is inconsistent: {what} is {noted}, in its network {seen}")
     if note.stuck_noise and stuck.VELOCITY not in inputs.sensors:
         raise checkpoint.refused(f"has stuck_noise, but not the sensor {stuck.VELOCITY}")
-    return Deployment(inputs, note.delay, note.sample, note.stuck_noise)
+    if note.grip_within and GRIP_SENSOR not in inputs.sensors:
+        raise checkpoint.refused(f"has grip_within, but not the sensor {GRIP_SENSOR}")
+    return Deployment(inputs, note.delay, note.sample, note.stuck_noise, note.grip_within)
 
 
 def _others(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:

@@ -127,6 +127,8 @@ class NetworkActor:
             action = step.mean
             if self._sample:
                 action = gaussian.sample(action, step.std, policy.mask, self._generator)
+            if self._network.grip_within:
+                action = self._gripping(action, seen["state"])
             if self._stuck is not None:
                 noise = torch.from_numpy(self._stuck.draw(seen["state"])).float()
                 action = torch.where(policy.mask, action + noise, action).clamp(-1.0, 1.0)
@@ -134,6 +136,14 @@ class NetworkActor:
         self._memory, self._previous = step.memory, action
         self._start = torch.zeros_like(start)
         return np.clip(action.numpy().astype(np.float64), -1.0, 1.0)
+
+    def _gripping(self, action: torch.Tensor, state: np.ndarray) -> torch.Tensor:
+        """Returns actions (n, 11) with the grip closed where the cup is near the object's place."""
+        network = self._network
+        away = np.linalg.norm(state[:, network.inputs.layout()[deployed.GRIP_SENSOR]], axis=1)
+        action = action.clone()
+        action[torch.from_numpy(away < network.grip_within), act.GRIP] = 1.0
+        return action
 
 
 def _of_each(choose: torch.Tensor, first: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
@@ -202,6 +212,7 @@ def about(skill: str, path: str | os.PathLike[str]) -> dict[str, Any]:
         "trained_steps": network.steps,
         "sample": network.sample,
         **({"stuck_noise": network.stuck_noise} if network.stuck_noise else {}),
+        **({"grip_within": network.grip_within} if network.grip_within else {}),
         "privileged": list(network.inputs.privileged),
         "policy": network.digest,
     }
@@ -229,6 +240,7 @@ class Network:
         self.deployment = deployed.read(found, checkpoints.policy_spec(found))
         self.inputs, self.delay = self.deployment.inputs, self.deployment.delay
         self.sample, self.stuck_noise = self.deployment.sample, self.deployment.stuck_noise
+        self.grip_within = self.deployment.grip_within
         self.steps = found.steps
         self.policy = checkpoints.load_policy(found)
         self.mask = np.array(self.policy.spec.mask)

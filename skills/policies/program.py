@@ -137,6 +137,7 @@ def described(network: learned.Network, sample: bool) -> dict[str, Any]:
         "delay": network.delay,
         "sample": sample,
         **({"stuck_noise": network.stuck_noise} if network.stuck_noise else {}),
+        **({"grip_within": network.grip_within} if network.grip_within else {}),
     }
 
 

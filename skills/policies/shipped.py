@@ -14,7 +14,7 @@ import torch
 
 import tpsrl
 from skills import registry
-from skills.policies import learned, pretrained, stuck
+from skills.policies import deployed, learned, pretrained, stuck
 from skills.policies.card import Card, markdown
 from skills.policies.learned import Network
 from tpsrl.errors import UserError
@@ -46,6 +46,7 @@ def make(
     tolerance: float = 0.02,
     stop_shift: float = 0.0,
     stuck_noise: float | None = None,
+    grip_within: float | None = None,
 ) -> ShippedPolicy:
     """Converts a checkpoint to half precision and checks that mean actions stay the same.
 
@@ -58,11 +59,13 @@ def make(
             stops only when it is more certain
         stuck_noise: standard deviation of the noise while the robot is stuck, 0 for none
             (`skills.policies.stuck`); None for the checkpoint's setting
+        grip_within: distance (m) of the cup from the object's first position within which the
+            grip is always closed, 0 for none; None for the checkpoint's setting
 
     Raises:
         UserError: the checkpoint is missing, its card is invalid, half precision changes mean
             actions by more than `tolerance`, `stop_shift` is given for a skill without stop, or
-            `stuck_noise` for a policy that does not observe whether the robot moves.
+            `stuck_noise` or `grip_within` for a policy that lacks the sensor for it.
     """
     field = f"skills.{skill}"
     where, network = learned.find(skill, path), learned.load(skill, path)
@@ -85,7 +88,9 @@ def make(
         )
     if stuck_noise and stuck.VELOCITY not in network.inputs.sensors:
         raise UserError(f"stuck_noise: needs the sensor {stuck.VELOCITY}; must be 0")
-    given = {"sample": sample, "stuck_noise": stuck_noise}
+    if grip_within and deployed.GRIP_SENSOR not in network.inputs.sensors:
+        raise UserError(f"grip_within: needs the sensor {deployed.GRIP_SENSOR}; must be 0")
+    given = {"sample": sample, "stuck_noise": stuck_noise, "grip_within": grip_within}
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     deployment = dataclasses.replace(network.deployment, **changes)
     deploy = deployment.to_json()
@@ -98,6 +103,7 @@ def make(
         "delay": network.delay,
         "sample": deployment.sample,
         "stuck_noise": deployment.stuck_noise,
+        "grip_within": deployment.grip_within,
         "encoder": half.settings.encoder,
         "parameters": sum(weights.numel() for weights in half.parameters()),
         "difference": difference,
@@ -205,9 +211,12 @@ def check(path: Path, skill: str, name: str = "", field: str = "checkpoint") -> 
         if not halving.is_half(found.tensors):
             raise UserError(f"{field}: {called}: its weights are not in half precision")
         card = _card(found)
-        stated = (card.skill, card.sensors, card.depth, card.delay, card.sample, card.stuck_noise)
+        stated = (
+            *(card.skill, card.sensors, card.depth),
+            *(card.delay, card.sample, card.stuck_noise, card.grip_within),
+        )
         shown = tuple(card.cameras.items())
-        acts = network.delay, network.sample, network.stuck_noise
+        acts = network.delay, network.sample, network.stuck_noise, network.grip_within
         seen = (skill, inputs.sensors, inputs.depth, *acts)
         if (*stated, shown) != (*seen, inputs.cameras):
             raise UserError(f"{field}: {called}: its card describes another policy")

@@ -38,6 +38,7 @@ _OF_FILE = (
     "blind",
     "stop_shift",
     "stuck_noise",
+    "grip_within",
     "as_teacher",
 )  # only for format=safetensors
 _GIVEN = ("demonstrations", "machine", "hours", "commit", "licence")  # copied to the card
@@ -74,6 +75,13 @@ class ExportSettings:
         "none (default: as in the checkpoint)",
         minimum=0,
         maximum=5,
+    )
+    grip_within: float | None = config.option(
+        None,
+        "distance (m) of the cup from the object's first position within which the grip is always "
+        "closed; 0: none (default: as in the checkpoint)",
+        minimum=0,
+        maximum=1,
     )
     replace: bool = config.option(False, "replace another policy in the output folder")
     as_teacher: bool = config.option(
@@ -150,6 +158,7 @@ def run(settings: ExportSettings) -> int:
             settings.tolerance,
             settings.stop_shift,
             settings.stuck_noise,
+            settings.grip_within,
         )
     training = _training(settings)
     facts = _facts(settings, training, made.card)

@@ -1,0 +1,39 @@
+"""Policies whose grip is closed near the object's first position."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny_policies
+
+from skills.policies import learned
+from skills.policies.deployed import GRIP_SENSOR
+from skills.policies.learned import NetworkActor
+from tpsrl.errors import UserError
+from tpsrl.world import action as act
+
+
+def test_the_grip_is_closed_near_the_object_and_nothing_else_changes(tmp_path: Path) -> None:
+    made, deploy = tiny_policies.policy("pick", "habitat")
+    path = tiny_policies.save(tmp_path / "a.safetensors", made, {**deploy, "grip_within": 0.12})
+    closing = learned.load("pick", path)
+    plain = learned.load("pick", tiny_policies.save(tmp_path / "b.safetensors", made, deploy))
+    assert closing.digest != plain.digest
+    assert learned.about("pick", path)["grip_within"] == 0.12
+    state = np.zeros((2, closing.inputs.size), np.float32)
+    vector = closing.inputs.layout()[GRIP_SENSOR]
+    state[:, vector] = [[0.08, 0.08, 0.0], [0.1, 0.08, 0.0]]  # 0.113 and 0.128 m away
+    found, usual = (
+        NetworkActor(network, False, 2, seed=0).act({"state": state})
+        for network in (closing, plain)
+    )
+    assert found[0, act.GRIP] == 1.0 != usual[0, act.GRIP]
+    np.testing.assert_array_equal(found[1], usual[1])
+    np.testing.assert_array_equal(np.delete(found[0], act.GRIP), np.delete(usual[0], act.GRIP))
+
+
+def test_a_closed_grip_without_the_needed_sensor_is_refused(tmp_path: Path) -> None:
+    made, deploy = tiny_policies.policy("navigate", "fetch")
+    path = tiny_policies.save(tmp_path / "a.safetensors", made, {**deploy, "grip_within": 0.1})
+    with pytest.raises(UserError, match="has grip_within, but not the sensor start_from_ee"):
+        learned.load("navigate", path)
