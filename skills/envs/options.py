@@ -24,6 +24,7 @@ from tpsrl.sim import engines
 from tpsrl.sim.base import MEASURES, Simulator
 from tpsrl.sim.habitat.settings import HabitatSettings
 from tpsrl.world import action as act
+from tpsrl.world.fetch import CLEARANCE_RANGE_M
 from tpsrl.world.slots import capacity_for
 
 _FEW_OBJECTS = 12
@@ -287,6 +288,9 @@ def _check(given: Mapping[str, Any]) -> None:
             check_whole(name, value, *_WHOLE[name])
         elif name in _KINDS and not isinstance(value, _KINDS[name][0]):
             raise UserError(f"{name}: {value!r} is not {_KINDS[name][1]}")
+    margin = given.get("object_margin", 0.0)
+    if not 0.0 <= margin <= CLEARANCE_RANGE_M:
+        raise UserError(f"object_margin: must be between 0 and {CLEARANCE_RANGE_M:g}, got {margin}")
     if given.get("horizon") is not None and "horizon" in given.get("settings", {}):
         raise UserError("horizon: also given in settings; leave one of them out")
     starts = given.get("starts")

@@ -165,20 +165,22 @@ class Place(Skill[PlaceSettings, PlaceThresholds, PlaceMeasures, PlaceMemory]):
             wrong, dropped = wrong | lost, dropped | lost
         thing = each(world.object_pos, step.goals.object)
         speed = CONTROL_HZ * length(thing - before.position)
-        # Goals are poses of upright objects. A tilted one falls over, near an edge to the floor.
-        quat = each(world.object_quat, step.goals.object)
-        upright = xp.abs(1.0 - 2.0 * (quat[:, 1] ** 2 + quat[:, 2] ** 2))
         # An object that is released near the edge of the tolerance often rolls out of it.
         precise = 1.0 - settings.precision * measures.distance / thresholds.goal_m
+        amounts = {
+            "distance": xp.where(same, millimetres(progress), 0.0),
+            "place": xp.where(released & at_goal, precise, 0.0),
+            "drop": dropped,
+            "throw": xp.where(released, speed, 0.0),
+        }
+        if settings.tilt > 0.0:
+            # Goals are poses of upright objects. A tilted one falls over, or off the surface.
+            quat = each(world.object_quat, step.goals.object)
+            upright = xp.abs(1.0 - 2.0 * (quat[:, 1] ** 2 + quat[:, 2] ** 2))
+            amounts["tilt"] = xp.where(released, 1.0 - upright, 0.0)
         return Evaluation(
             failure=xp.where(broken, DROPPED, xp.where(wrong, WRONG_DROP, 0)),
-            amounts={
-                "distance": xp.where(same, millimetres(progress), 0.0),
-                "place": xp.where(released & at_goal, precise, 0.0),
-                "drop": dropped,
-                "throw": xp.where(released, speed, 0.0),
-                "tilt": xp.where(released, 1.0 - upright, 0.0),
-            },
+            amounts=amounts,
             memory=PlaceMemory(
                 thing, measures.distance, measures.rest, before.released | free, back
             ),

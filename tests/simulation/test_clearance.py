@@ -14,7 +14,11 @@ from skills.envs.batch import SkillBatch
 from skills.envs.options import EnvOptions
 from skills.registry import get
 from skills.starts.source import StartSource
+from tpsrl import config, sim
+from tpsrl.errors import UserError
 from tpsrl.sim.mujoco_sim import MujocoSimulator
+from tpsrl.training.settings import TrainingSettings
+from tpsrl.training.task import env_options
 from tpsrl.world.fetch import (
     CLEARANCE_POINTS,
     CLEARANCE_RANGE_M,
@@ -208,6 +212,17 @@ def test_with_a_margin_other_objects_appear_nearer_to_the_hand(one: MujocoSimula
     found = [each.neighbours([0], np.array([0]), placed[:1])[0, :, 3] for each in (one, wary)]
     assert (found[0] < CLEARANCE_RANGE_M).all()
     np.testing.assert_allclose(found[0] - found[1], 0.03, atol=1e-6)
+
+
+def test_a_margin_that_cannot_be_is_refused() -> None:
+    with pytest.raises(UserError, match=r"object_margin: must be between 0 and 0.4, got -0.1"):
+        EnvOptions.of("pick", object_margin=-0.1)
+    for engine in ("habitat", "warp"):
+        with pytest.raises(UserError, match=f"object_margin: engine={engine} has none; nearest: 0"):
+            sim.make(engine, object_margin=0.03)
+        words = ["skill=pick", f"engine={engine}", "preset.object_margin=0.03"]
+        with pytest.raises(UserError, match=f"preset.object_margin: engine={engine} has none"):
+            env_options(config.load(TrainingSettings, config.parse(words)))
 
 
 def test_distances_to_doors_follow_their_current_positions(one: MujocoSimulator) -> None:

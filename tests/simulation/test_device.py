@@ -219,6 +219,7 @@ def test_what_the_device_does_not_have_is_refused(
         (["delay=true"], "delay: collector=device delays no observations; nearest: false"),
         (["preset.retry=0.2"], "preset.retry: collector=device draws at random; nearest: 0"),
         (["preset.policy.critic=true"], "preset.policy.critic: collector=device does not have"),
+        (["preset.object_margin=0.02"], "preset.object_margin: collector=device has no clearances"),
     ],
 )
 def test_trainings_that_the_device_cannot_run_are_refused_before_episodes_are_generated(

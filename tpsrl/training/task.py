@@ -99,6 +99,8 @@ def _check_device(settings: TrainingSettings, options: "EnvOptions") -> None:
         raise UserError(f"delay: collector={DEVICE} delays no observations; nearest: false")
     if settings.preset.retry:
         raise UserError(f"preset.retry: collector={DEVICE} draws at random; nearest: 0")
+    if settings.preset.object_margin:
+        raise UserError(f"preset.object_margin: collector={DEVICE} has no clearances; nearest: 0")
 
 
 def env_options(settings: TrainingSettings) -> "EnvOptions":
@@ -110,6 +112,8 @@ def env_options(settings: TrainingSettings) -> "EnvOptions":
     from skills.envs.options import EnvOptions, few_objects
 
     preset = settings.preset
+    if preset.object_margin and settings.engine != "mujoco":
+        raise UserError(f"preset.object_margin: engine={settings.engine} has none; nearest: 0")
     return EnvOptions.of(
         settings.skill,
         **cameras.as_options(settings, preset.policy.encoder != "state"),
