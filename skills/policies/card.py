@@ -10,11 +10,8 @@ from tpsrl.runtime import records
 from tpsrl.runtime.records import Count
 
 UNKNOWN = "not recorded"
-_LATER = (
-    "cameras",
-    "stuck_noise",
-    "grip_within",
-)  # fields that older files lack, so omitted if empty
+# Fields that older files lack, so omitted if empty.
+_LATER = ("cameras", "stuck_noise", "grip_within")
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Amount = Annotated[float, msgspec.Meta(ge=0, le=2**53)]
 

@@ -211,14 +211,11 @@ def check(path: Path, skill: str, name: str = "", field: str = "checkpoint") -> 
         if not halving.is_half(found.tensors):
             raise UserError(f"{field}: {called}: its weights are not in half precision")
         card = _card(found)
-        stated = (
-            *(card.skill, card.sensors, card.depth),
-            *(card.delay, card.sample, card.stuck_noise, card.grip_within),
-        )
-        shown = tuple(card.cameras.items())
+        shown = card.skill, card.sensors, card.depth, tuple(card.cameras.items())
+        seen = skill, inputs.sensors, inputs.depth, inputs.cameras
+        stated = card.delay, card.sample, card.stuck_noise, card.grip_within
         acts = network.delay, network.sample, network.stuck_noise, network.grip_within
-        seen = (skill, inputs.sensors, inputs.depth, *acts)
-        if (*stated, shown) != (*seen, inputs.cameras):
+        if (shown, stated) != (seen, acts):
             raise UserError(f"{field}: {called}: its card describes another policy")
         return card
     except UserError as error:
