@@ -49,9 +49,6 @@ class PlaceSettings(TaskSettings):
         0.0, "penalty for releasing elsewhere or losing the object, which ends the episode"
     )
     throw: float = config.option(0.0, "penalty per m/s of the object's speed at release", minimum=0)
-    tilt: float = config.option(
-        0.0, "penalty for the object's tilt at release, times 1 - cosine", minimum=0
-    )
     wrong_drop: WrongDrop = config.option(
         "release", "time at which a release elsewhere is evaluated: at release, or at rest"
     )
@@ -111,7 +108,7 @@ class Place(Skill[PlaceSettings, PlaceThresholds, PlaceMeasures, PlaceMemory]):
     """Definition of Place; `SkillGoal.object` is placed at `SkillGoal.position`."""
 
     settings_type = PlaceSettings
-    penalties = ("drop", "throw", "tilt")
+    penalties = ("drop", "throw")
     needs = ("object", "position")
     parts = (action.ARM, action.GRIP, action.BASE)
     grip = "release"
@@ -167,20 +164,14 @@ class Place(Skill[PlaceSettings, PlaceThresholds, PlaceMeasures, PlaceMemory]):
         speed = CONTROL_HZ * length(thing - before.position)
         # An object that is released near the edge of the tolerance often rolls out of it.
         precise = 1.0 - settings.precision * measures.distance / thresholds.goal_m
-        amounts = {
-            "distance": xp.where(same, millimetres(progress), 0.0),
-            "place": xp.where(released & at_goal, precise, 0.0),
-            "drop": dropped,
-            "throw": xp.where(released, speed, 0.0),
-        }
-        if settings.tilt > 0.0:
-            # Goals are poses of upright objects. A tilted one falls over, or off the surface.
-            quat = each(world.object_quat, step.goals.object)
-            upright = xp.abs(1.0 - 2.0 * (quat[:, 1] ** 2 + quat[:, 2] ** 2))
-            amounts["tilt"] = xp.where(released, 1.0 - upright, 0.0)
         return Evaluation(
             failure=xp.where(broken, DROPPED, xp.where(wrong, WRONG_DROP, 0)),
-            amounts=amounts,
+            amounts={
+                "distance": xp.where(same, millimetres(progress), 0.0),
+                "place": xp.where(released & at_goal, precise, 0.0),
+                "drop": dropped,
+                "throw": xp.where(released, speed, 0.0),
+            },
             memory=PlaceMemory(
                 thing, measures.distance, measures.rest, before.released | free, back
             ),
