@@ -195,8 +195,10 @@ class EnvOptions:
                 sensor or a camera, or see `capacity`.
         """
         self._check_memory(num_envs)
-        sensed = {*self.inputs.sensors, *(self.critic.sensors if self.critic else ())}
-        engines.require_measures(self.engine, sensed.intersection(MEASURES))
+        sensed, judged = set(self.inputs.sensors), set(self.critic.sensors if self.critic else ())
+        engines.require_measures(self.engine, sensed.intersection(MEASURES), "sensors", "fetch")
+        key = "preset.policy.critic"
+        engines.require_measures(self.engine, judged.intersection(MEASURES), key, "false")
         engines.require_cameras(self.engine, self.inputs.pictures)
         return sim.make(
             self.engine,

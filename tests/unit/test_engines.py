@@ -79,9 +79,13 @@ def test_a_page_states_the_reason_for_a_missing_analysis() -> None:
 
 def test_a_sensor_that_the_engine_does_not_measure_is_refused(limit: Limit) -> None:
     limit(measures=frozenset({"motion"}))
-    options = EnvOptions.of("pick", sensors="teacher", slots=12)
-    with pytest.raises(UserError, match="engine: 'mujoco' does not measure clearance"):
-        options.simulator(1)
+    for given, refused in (
+        ({"sensors": "teacher"}, "^sensors: engine 'mujoco' .* clearance, .*; nearest: fetch$"),
+        ({"critic": True}, "^preset.policy.critic: engine 'mujoco' .* clearance, .*: false$"),
+    ):
+        options = EnvOptions.of("pick", **given, slots=12)
+        with pytest.raises(UserError, match=refused):
+            options.simulator(1)
 
 
 def test_images_that_an_engine_lacks_are_refused_with_the_available_ones() -> None:

@@ -80,19 +80,23 @@ def require_snapshots(engine: str, what: str) -> None:
         )
 
 
-def require_measures(engine: str, wanted: Set[str]) -> None:
+def require_measures(engine: str, wanted: Set[str], key: str, nearest: str) -> None:
     """Checks that an engine provides measurements.
 
     Args:
         engine: its name
         wanted: entries of `tpsrl.sim.base.MEASURES`
+        key: the option that needs them, for the message
+        nearest: a value of this option that every engine can provide, for the message
 
     Raises:
         UserError: some are not provided; names them.
     """
     lacking = sorted(wanted - info(engine).capabilities.measures)
     if lacking:
-        raise UserError(f"engine: '{engine}' does not measure {', '.join(lacking)}")
+        raise UserError(
+            f"{key}: engine '{engine}' does not measure {', '.join(lacking)}; nearest: {nearest}"
+        )
 
 
 def require_cameras(engine: str, wanted: Collection[str]) -> None:
