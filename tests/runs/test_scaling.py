@@ -189,7 +189,7 @@ def test_the_command_measures_ranks_and_simulates_the_same_workload(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(measured, "multiprocessing", Forking)
-    arguments = ["ranks=2", "slow=3", "rules=none,marginal", "num_envs=1", "num_steps=8"]
+    arguments = ["ranks=2", "slow=3", "rules=none,marginal", "num_envs=1", "num_steps=4"]
     arguments += ["rollouts=2", "turns=1", "warm_up=1", "simulate=0", "seeds=1", f"out={tmp_path}"]
     command.main(arguments)
     report = json.loads((tmp_path / "scale.json").read_text())
