@@ -39,8 +39,8 @@ def make(
             packages are not installed, or it has no margin.
     """
     engines.info(engine)
-    if object_margin and engine != "mujoco":
-        raise UserError(f"object_margin: engine={engine} has none; nearest: 0")
+    if object_margin:
+        engines.require_object_margin(engine)
     if engine == "habitat":
         from tpsrl.sim.habitat.simulator import HabitatSimulator
 

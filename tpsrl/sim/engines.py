@@ -99,6 +99,20 @@ def require_measures(engine: str, wanted: Set[str], key: str, nearest: str) -> N
         )
 
 
+def require_object_margin(engine: str, key: str = "object_margin") -> None:
+    """Checks that an engine can let objects appear nearer to the hand (`tpsrl.sim.make`).
+
+    Args:
+        engine: its name
+        key: the option that needs it, for the message
+
+    Raises:
+        UserError: the engine cannot.
+    """
+    if engine != "mujoco":
+        raise UserError(f"{key}: engine={engine} has none; nearest: 0")
+
+
 def require_cameras(engine: str, wanted: Collection[str]) -> None:
     """Checks that an engine takes pictures of the given names.
 

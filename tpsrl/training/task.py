@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tpsrl import config
 from tpsrl.errors import UserError, renamed, unknown
 from tpsrl.rl.collection.settings import DEVICE
+from tpsrl.sim import engines
 from tpsrl.training import cameras
 from tpsrl.training.ranks import device_of
 from tpsrl.training.settings import TrainingSettings
@@ -112,8 +113,8 @@ def env_options(settings: TrainingSettings) -> "EnvOptions":
     from skills.envs.options import EnvOptions, few_objects
 
     preset = settings.preset
-    if preset.object_margin and settings.engine != "mujoco":
-        raise UserError(f"preset.object_margin: engine={settings.engine} has none; nearest: 0")
+    if preset.object_margin:
+        engines.require_object_margin(settings.engine, "preset.object_margin")
     return EnvOptions.of(
         settings.skill,
         **cameras.as_options(settings, preset.policy.encoder != "state"),
