@@ -54,6 +54,8 @@ def export(*words: str) -> int:
     [
         ("torch_export", {}, "run_program.py"),
         ("torch_export", {"depth": (32, 48)}, "run_program.py"),
+        ("onnx", {"depth": (32, 48)}, "run_onnx.py"),
+        ("torch_export", {"cameras": CAMERAS}, "run_program.py"),
         ("onnx", {"cameras": CAMERAS}, "run_onnx.py"),
     ],
 )
