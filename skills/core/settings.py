@@ -49,6 +49,12 @@ class TaskSettings:
         minimum=0,
     )
     clutter: float = config.option(0.0, "penalty per metre of motion of other objects", minimum=0)
+    near: float = config.option(
+        0.0,
+        "penalty per step and metre by which another object is less than 0.05 m from the cup on "
+        "its way to the goal",
+        minimum=0,
+    )
     grip: float = config.option(
         0.0,
         "penalty per step with the grip closed where it should be open: away from the object to "
@@ -64,8 +70,8 @@ SettingsT = TypeVar("SettingsT", bound=TaskSettings)
 
 # Shared weights that are subtracted from the reward.
 PENALTIES = (
-    "slack", "constraint", "force", "force_end", "speed", "joints", "clutter", "grip",
-    "wrong_stop",
+    "slack", "constraint", "force", "force_end", "speed", "joints", "clutter", "near",
+    "grip", "wrong_stop",
 )  # fmt: skip
 _LIMITS = ("force_total_n", "force_instant_n")
 

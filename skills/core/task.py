@@ -131,6 +131,7 @@ def _context(
 
 
 _PUSHED = 0.002  # m or rad in a step; joints and objects at rest jitter by less
+_BESIDE_M = 0.05  # from the cup; twice its radius
 _JOINTS = Constant(tuple(range(len(JOINTS))))
 _LEVERS = Constant((1.0, 1.0, 0.5))  # weights of the base's velocity (x, y, yaw), the last in m
 
@@ -144,6 +145,7 @@ def step(
     thresholds: ThresholdsT,
     path: PathProgress | None = None,
     object_pos: Array | None = None,
+    beside: Array | None = None,
 ) -> tuple[TaskState, MeasuresT, StepOutcome]:
     """Evaluates and rewards the control step that led to `world`.
 
@@ -160,6 +162,8 @@ def step(
         path: path along the floor after the step, required for a skill with `follows_path`; None
             omits the terms `way` and `hand`
         object_pos: (n, S, 3) positions of objects before the step; None omits the term `clutter`
+        beside: (n,) m, distance from the cup to the nearest other loose object after the step; None
+            omits the term `near`
 
     Returns:
         State of the tasks after the step, measures of `world`, and outcome.
@@ -198,6 +202,9 @@ def step(
         amounts["joints"] = _pushed(task, world)
     if settings.clutter > 0.0 and object_pos is not None:
         amounts["clutter"] = _knocked(task.object, object_pos, world.object_pos)
+    if settings.near > 0.0 and beside is not None:
+        depth = xp.clip(_BESIDE_M - beside, 0.0, _BESIDE_M)
+        amounts["near"] = xp.where(skill.seeks(context), depth, 0.0)
     if settings.grip > 0.0:
         closed = actions[:, act.GRIP] >= 0.0
         amounts["grip"] = closed & skill.should_be_open(context)

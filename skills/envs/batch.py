@@ -169,6 +169,7 @@ class SkillBatch:
             self.thresholds,
             path,
             object_pos,
+            self._beside(env_ids, before),
         )
         if whole:
             self._task = after
@@ -302,6 +303,7 @@ class SkillBatch:
                 self.thresholds,
                 self._maps.path([env_id]),
                 None if self._object_pos is None else self._object_pos[[env_id]],
+                self._beside([env_id], self.task_state([env_id])),
             )
             self._terms = tuple(outcome.reward_terms)
         return self._terms
@@ -339,6 +341,13 @@ class SkillBatch:
         self._remember([env_id], state)
         self._keep([env_id], world)
         return self._observe([env_id], state, world)
+
+    def _beside(self, env_ids: Sequence[int], state: TaskState) -> np.ndarray | None:
+        """Returns the distances (m,) from cups to other loose objects, if `near` is penalised."""
+        if self.settings.near <= 0.0:
+            return None
+        targets, points = np.asarray(state.object), np.asarray(self.skill.destination(state))
+        return self.simulator.neighbours(env_ids, targets, points)[:, 0, 3]
 
     def _world_of(self, env_ids: Sequence[int]) -> WorldState:
         """Returns the last known state of m homes, without a call of the engine if possible."""
