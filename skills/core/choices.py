@@ -3,5 +3,5 @@
 import typing
 from typing import Literal
 
-SensorChoice = Literal["habitat", "fetch", "full", "teacher", "mapping"]
+SensorChoice = Literal["habitat", "fetch", "full", "teacher", "mapping", "gaze"]
 CHOICES: tuple[str, ...] = typing.get_args(SensorChoice)

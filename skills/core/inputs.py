@@ -9,7 +9,17 @@ import numpy as np
 from skills import registry
 from skills.core import cameras as camera_sizes
 from skills.core.choices import CHOICES
-from skills.core.sensors import EXPLORED, FETCH, FRONTIER, FULL, LASER, TEACHER, Sensor, known
+from skills.core.sensors import (
+    EXPLORED,
+    FETCH,
+    FRONTIER,
+    FULL,
+    GAZES,
+    LASER,
+    TEACHER,
+    Sensor,
+    known,
+)
 from skills.core.skill import Skill
 from tpsrl.errors import UserError, unknown
 from tpsrl.rl.envs.vec_env import MAP
@@ -45,8 +55,8 @@ class PolicyInputs:
 
         Args:
             skill: name of the skill
-            choice: "habitat", "fetch", "full", "teacher", "mapping", or a tuple of names of
-                sensors; None: "habitat" with a camera, "full" without one
+            choice: "habitat", "fetch", "full", "teacher", "mapping", "gaze", or a tuple of names
+                of sensors; None: "habitat" with a camera, "full" without one
             depth: (height, width) of the head depth in pixels, one number for both, None for none
             height_map: whether to include the height map, which requires head depth
             cameras: pictures with their sizes instead of `depth`; see `skills.core.cameras.parse`
@@ -78,6 +88,13 @@ class PolicyInputs:
     def rays(self) -> tuple[int, int]:
         """Begin and end of the laser's ranges in the vector "state"; (0, 0) without a laser."""
         lies = self.layout().get(LASER, slice(0, 0))
+        return lies.start, lies.stop
+
+    @property
+    def gaze(self) -> tuple[int, int]:
+        """Begin and end of the goal's place in the head's picture in "state"; (0, 0) without it."""
+        layout = self.layout()
+        lies = next((layout[name] for name in GAZES if name in layout), slice(0, 0))
         return lies.start, lies.stop
 
     @property
@@ -175,9 +192,9 @@ def _chosen(skill: Skill, choice: str | tuple[str, ...] | None, camera: bool) ->
     if choice in ("full", "teacher"):
         full = skill.full_sensors or FULL
         return full if choice == "full" else tuple(dict.fromkeys((*full, *TEACHER)))
-    if choice in ("fetch", "mapping"):
-        mapping = _on_own_map(skill) if choice == "mapping" else ()
-        return tuple(dict.fromkeys((*skill.sensors, *skill.fetch_sensors, *FETCH, *mapping)))
+    if choice in ("fetch", "mapping", "gaze"):
+        more = {"mapping": _on_own_map(skill), "gaze": skill.gaze_sensors}.get(choice, ())
+        return tuple(dict.fromkeys((*skill.sensors, *skill.fetch_sensors, *FETCH, *more)))
     return skill.sensors
 
 

@@ -1,12 +1,13 @@
 """Sensors: the named parts of the vector "state", which a policy observes beside pictures.
 
-There are five choices:
+There are six choices:
 
 - "habitat": the vector that habitat-lab gives the policy of the skill beside the camera.
 - "fetch": adds the laser scan and the odometry of the real robot's base, and the target in the
   base's axes, which the robot can compute from the arm's kinematics.
 - "mapping": adds to "fetch", for skills that drive, a path on a map that the robot builds from its
   head camera and laser: to the goal, or to the nearest floor not yet seen.
+- "gaze": adds to "fetch", for Pick and Place, where the target appears in the head's picture.
 - "full": one layout for HAB's seven skills, sufficient to learn them without a camera, mostly
   privileged. Navigate also gets the path along the floor and a scan of the map.
 - "teacher": adds path and scan for all skills, the position of the object relative to its goal, its
@@ -20,6 +21,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from skills.core.arrays import Array
 from skills.core.geometry import Constant, array_namespace, columns, each, length
 from skills.core.skill import Skill
@@ -29,6 +32,9 @@ from tpsrl.world.fetch import (
     ARM,
     CLEARANCE_RANGE_M,
     CLEARANCE_ROWS,
+    HEAD_CAMERA_FOV_DEG,
+    HEAD_CAMERA_POS,
+    HEAD_CAMERA_TARGET,
     LASER_RANGE_M,
     LASER_RAYS,
     NEIGHBOUR_ROWS,
@@ -252,6 +258,29 @@ def _goal_reach(seen: SensorContext) -> Array:
     return _in_base(seen.world, seen.task.position - seen.world.ee_pos)
 
 
+def _start_gaze(seen: SensorContext) -> Array:
+    return _gaze(seen.measures.ee + _start_reach(seen))
+
+
+def _goal_gaze(seen: SensorContext) -> Array:
+    return _gaze(seen.measures.ee + _goal_reach(seen))
+
+
+def _gaze(point: Array) -> Array:
+    """Projects points (n, 3) of the base frame into the head camera.
+
+    Returns:
+        (n, 3): right and down, -1 and 1 at the picture's edges and beyond them; distance along the
+        camera's axis in metres.
+    """
+    xp = array_namespace(point)
+    ahead = (point - _HEAD.like(point)) @ _HEAD_AXES.like(point)  # forward, right, down
+    distance = ahead[:, 0]
+    edge = math.tan(math.radians(HEAD_CAMERA_FOV_DEG / 2)) * xp.clip(distance, _NEAR_M, HOME_M)
+    right, down = (xp.clip(ahead[:, axis] / edge, -1.0, 1.0) for axis in (1, 2))
+    return columns(right, down, distance)
+
+
 def _start_facing(seen: SensorContext) -> Array:
     angle = seen.readings.facing - seen.world.base[:, 2]
     xp = array_namespace(angle)
@@ -308,6 +337,19 @@ def vector(read: Reader, longest_m: float, privileged: bool = False) -> Sensor:
     return Sensor(3, read, privileged, -longest_m, longest_m)
 
 
+def _head_axes() -> tuple[tuple[float, ...], ...]:
+    """Returns the head camera's forward, right and down axes in the base frame, as columns."""
+    forward = np.subtract(HEAD_CAMERA_TARGET, HEAD_CAMERA_POS)
+    forward /= np.linalg.norm(forward)
+    right = np.array([forward[1], -forward[0], 0.0]) / math.hypot(*forward[:2])
+    axes = np.column_stack([forward, right, np.cross(forward, right)])
+    return tuple(tuple(map(float, row)) for row in axes)
+
+
+_HEAD, _HEAD_AXES = Constant(HEAD_CAMERA_POS), Constant(_head_axes())
+_GAZE_LOW, _GAZE_HIGH = (-1.0, -1.0, -HOME_M), (1.0, 1.0, HOME_M)
+_NEAR_M = 0.1  # of points beside or behind the camera, whose direction is undefined
+
 SENSORS: dict[str, Sensor] = {
     "arm": Sensor(7, _arm, low=_ARM_LOW, high=_ARM_HIGH),  # joint positions
     "ee": vector(_ee, _OUT_M),  # end effector, base frame
@@ -353,6 +395,9 @@ SENSORS: dict[str, Sensor] = {
     "goal_from_ee": vector(_goal_from_ee, HOME_M),  # where to place the object, end effector frame
     "start_reach": vector(_start_reach, HOME_M),  # end effector to first position, base frame
     "goal_reach": vector(_goal_reach, HOME_M),  # end effector to where to place, base frame
+    # Place of the object's first position, or of where to place, in the head's picture.
+    "start_gaze": Sensor(3, _start_gaze, low=_GAZE_LOW, high=_GAZE_HIGH),
+    "goal_gaze": Sensor(3, _goal_gaze, low=_GAZE_LOW, high=_GAZE_HIGH),
     # First heading of the face with the handle, relative to the base: cosine and sine.
     FACING: Sensor(2, _start_facing, low=-1.0, high=1.0),
 }
@@ -362,6 +407,7 @@ FULL = ("arm", "ee", "to_rest", "holding", "velocity", "reach", "goal", "gap")
 TEACHER = (
     SCAN, TO_GOAL, MARGINS, SHAPE, MOTION, CLEARANCE, WAY, NEIGHBOURS, HAND_WAY, TRAIL, ELAPSED,
 )  # fmt: skip
+GAZES = ("start_gaze", "goal_gaze")
 FETCH = ("velocity", LASER)  # sensors that "fetch" adds for every skill
 
 

@@ -90,6 +90,7 @@ class Skill(abc.ABC, Generic[SettingsT, ThresholdsT, MeasuresT, MemoryT]):
     own_sensors: ClassVar[Mapping[str, "Sensor"]] = {}  # sensors of this skill only, by name
     failures: ClassVar[tuple[str, ...]] = FAILURES  # a skill appends its own
     follows_path: ClassVar[bool] = False  # whether success depends on the path along the floor
+    gaze_sensors: ClassVar[tuple[str, ...]] = ()  # of "gaze": the goal's place in pictures
     explores: ClassVar[bool] = False  # whether "mapping" has the path on the robot's own map
     searches: ClassVar[bool] = False  # whether "mapping" has the path to floor not yet seen
     surveys_floor: ClassVar[bool] = False  # whether success also depends on the size of the floor

@@ -427,6 +427,7 @@ def spec_of(options: EnvOptions, source: StartSource | None) -> EnvSpec:
         () if source is None else source.parts,
         (act.GRIP, act.STOP),
         len(CLASSES) if options.inputs.shows(SEMANTIC) else 0,
+        options.inputs.gaze,
     )
 
 

@@ -77,6 +77,7 @@ class Pick(Skill[PickSettings, PickThresholds, PickMeasures, PickMemory]):
     grip = "keep"
     sensors = ("start_from_ee", "arm", "holding", "to_rest")
     fetch_sensors = ("ee", "start_reach")
+    gaze_sensors = ("start_gaze",)
 
     def measure(self, now: MeasureContext[PickThresholds]) -> PickMeasures:
         """Computes the distance from the cup to the object."""

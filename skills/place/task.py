@@ -114,6 +114,7 @@ class Place(Skill[PlaceSettings, PlaceThresholds, PlaceMeasures, PlaceMemory]):
     grip = "release"
     sensors = ("goal_from_ee", "arm", "holding", "to_rest")
     fetch_sensors = ("ee", "goal_reach")
+    gaze_sensors = ("goal_gaze",)
     begins_holding = True
 
     def measure(self, now: MeasureContext[PlaceThresholds]) -> PlaceMeasures:

@@ -39,6 +39,7 @@ from skills.registry import get, names, planned, registered
 from tpsrl import config
 from tpsrl.errors import UserError
 from tpsrl.world import action as act
+from tpsrl.world.fetch import HEAD_CAMERA_POS, HEAD_CAMERA_TARGET
 from tpsrl.world.state import JOINTS, WorldState
 
 AHEAD = SkillGoal(position=(1.0, 6.0, 0.8))  # 4 m in front of the robot
@@ -136,6 +137,29 @@ def test_moving_other_objects_is_penalised_if_enabled():
     assert cost(1, before + 0.001) == 0.0  # at rest, except for trembling
     _, free = run("pick", PICK, world(), world(object_pos=after))
     assert "clutter" not in free.reward_terms
+
+
+def test_a_cup_beside_another_object_is_penalised_on_its_way_if_enabled():
+    spec = get("pick")
+    begun = task.begin(spec.definition, Goals.of([PICK]), world(), spec.thresholds)
+
+    def cost(gap_m: float, after: WorldState) -> float:
+        _, _, outcome = task.step(
+            spec.definition,
+            begun,
+            np.zeros((1, act.SIZE)),
+            after,
+            changed(spec.load_settings(), {"near": 5.0}),
+            spec.thresholds,
+            beside=np.array([gap_m]),
+        )
+        return float(outcome.reward_terms["near"][0])
+
+    assert cost(0.02, world()) == pytest.approx(-0.15) and cost(0.06, world()) == 0.0
+    assert cost(-0.5, world()) == pytest.approx(-0.25)  # inside the object
+    assert cost(0.02, world(held=np.array([PICK.object]))) == 0.0
+    _, free = run("pick", PICK, world(), world())
+    assert "near" not in free.reward_terms
 
 
 # -- Pick --------------------------------------------------------------------------------------
@@ -746,6 +770,25 @@ def test_fetch_sensors_give_object_start_and_goal_along_the_axes_of_the_base():
         moved = world(object_pos=world().object_pos + 5.0)  # only the start position counts
         seen = seen_by(skill, goal, world(), moved, (sensor,))
         assert seen == pytest.approx([-0.5, 1.0, -0.2], abs=1e-6)
+
+
+def test_gaze_is_where_the_goal_appears_in_the_heads_picture():
+    # 1 m ahead of the camera along its axis, then 0.5 m to the left and behind the robot.
+    axis = np.subtract(HEAD_CAMERA_TARGET, HEAD_CAMERA_POS) / math.hypot(0.5, 0.2)
+    ahead = np.add(HEAD_CAMERA_POS, axis)
+    for point, expected in (
+        (ahead, [0.0, 0.0, 1.0]),
+        (ahead + np.array([0.0, 0.5, 0.0]), [-0.5, 0.0, 1.0]),
+        (ahead + np.array([0.0, 0.0, 2.0]), [0.0, -1.0, 1.0 - 2.0 * 0.2 / math.hypot(0.5, 0.2)]),
+        (-ahead, [0.0, 1.0, -float(np.add(ahead, HEAD_CAMERA_POS) @ axis)]),
+    ):
+        # The robot faces the world's y axis.
+        x, y, z = point
+        base = world().base[0]
+        goal = SkillGoal(0, (float(base[0] - y), float(base[1] + x), float(z)))
+        assert seen_by("place", goal, world(), world(), ("goal_gaze",)) == pytest.approx(
+            expected, abs=1e-6
+        )
 
 
 class HighPick(Pick):

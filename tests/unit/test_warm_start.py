@@ -16,6 +16,7 @@ from skills.core.inputs import PolicyInputs
 from tpsrl import config
 from tpsrl.errors import UserError
 from tpsrl.rl.envs.vec_env import EnvSpec
+from tpsrl.rl.policy import glimpse
 from tpsrl.rl.policy.actor_critic import CRITIC, ActorCritic
 from tpsrl.rl.policy.settings import PolicySettings
 from tpsrl.rl.run import checkpoint as checkpoints
@@ -54,6 +55,41 @@ def begun(out: Path, settings: TrainSettings, init: checkpoints.Checkpoint) -> T
 
 
 # Weights.
+
+
+@pytest.mark.parametrize("lstm_layers", [0, 1])
+@pytest.mark.parametrize("separate", [False, True])
+def test_a_new_glimpse_has_no_effect_at_first(
+    tmp_path: Path, lstm_layers: int, separate: bool
+) -> None:
+    old = dataclasses.replace(
+        SETTINGS.policy, encoder="nature_cnn", lstm_layers=lstm_layers, separate_value=separate
+    )
+    columns = SPEC.observations["state"][0]
+    gazing = dataclasses.replace(
+        SPEC,
+        observations={**SPEC.observations, "depth": (80, 80)},
+        gaze=(columns - 3, columns),
+        far=10.0,
+    )
+    half = {**SPEC.observations, "depth": (40, 40)}
+    init = clone(tmp_path / "clone", old, dataclasses.replace(gazing, observations=half))
+    own = warm_start.network(dataclasses.replace(SETTINGS.policy, glimpse=32), init)
+    assert own.glimpse == 32
+    policy, before = ActorCritic(gazing, own), checkpoints.load_policy(init)
+    warm_start.take_over(policy, init)
+    observation = {"state": torch.rand(5, columns), "depth": torch.rand(5, 80, 80)}
+    rest = (torch.zeros(5, SPEC.action_size), policy.initial_memory(5), torch.ones(5) > 0)
+    halved = {**observation, "depth": glimpse.whole(observation["depth"])}
+    after, expected = policy.act(observation, *rest), before.act(halved, *rest)
+    assert torch.allclose(after.mean, expected.mean, atol=1e-6)
+    # The glimpse learns, and is kept in a checkpoint.
+    policy.act(observation, *rest).mean.sum().backward()
+    weights = checkpoints.policy_part(policy)
+    checkpoints.save(tmp_path / "glimpse", *weights)
+    again = checkpoints.load_policy(checkpoints.load(tmp_path / "glimpse"))
+    assert again.spec.gaze == gazing.gaze
+    assert torch.equal(again.act(observation, *rest).mean, after.mean)
 
 
 def test_the_network_is_the_checkpoints_and_the_std_the_trainings_own(tmp_path: Path) -> None:

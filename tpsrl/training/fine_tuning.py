@@ -83,6 +83,10 @@ def begin_with(settings: TrainingSettings, path: str, given: Mapping[str, Any]) 
     checkpoint = checkpoints.load(where, field="init")
     spec, _ = checkpoints.network_of(checkpoint)
     made_for = _made_for(settings, checkpoint, spec)
+    if settings.preset.policy.glimpse and not checkpoints.policy_settings(checkpoint).glimpse:
+        if made_for.get("depth") is None:
+            raise UserError(f"init: {where} sees no head depth; nearest: preset.policy.glimpse=0")
+        made_for["depth"] *= 2  # The whole image is seen at half its resolution.
     _check_depth(made_for["cameras"], given, where, "init")
     for name, value in made_for.items():
         _agree(name, getattr(settings, name), value, given, where)

@@ -28,7 +28,9 @@ class EnvSpec:
     is the distance in metres at which depth is 1. `start_parts` are the parts from which start
     states are drawn, by name, with the number of groups in each that can be weighted
     (`VecEnv.weigh`). Of the parts `switches` of an action only the sign has an effect. `classes` is
-    the number of classes in class pictures.
+    the number of classes in class pictures. `gaze` are the first column of "state" that holds the
+    goal's place in the head's picture (right and down in [-1, 1], distance in metres), and the one
+    behind the last.
     """
 
     observations: dict[str, tuple[int, ...]]
@@ -40,6 +42,7 @@ class EnvSpec:
     start_parts: tuple[tuple[str, int], ...] = ()
     switches: tuple[int, ...] = ()
     classes: int = 0
+    gaze: tuple[int, int] = (0, 0)
 
     @property
     def start_groups(self) -> int:

@@ -13,12 +13,12 @@ from torch import nn
 from tpsrl.errors import UserError
 from tpsrl.rl.envs.pictures import DEPTH, kind_of, pictures_of
 from tpsrl.rl.envs.vec_env import MAP, EnvSpec
-from tpsrl.rl.policy import gaussian
+from tpsrl.rl.policy import gaussian, glimpse
 from tpsrl.rl.policy.encoder_registry import check_encoder, make_encoder
-from tpsrl.rl.policy.map_encoder import MapEncoder
 from tpsrl.rl.policy.moments import RunningMoments
 from tpsrl.rl.policy.recurrent import Pack, Recurrent
 from tpsrl.rl.policy.settings import TIMM, PolicySettings
+from tpsrl.rl.policy.small_cnn import GLIMPSE_STAGES, SmallCnn
 from tpsrl.rl.policy.towers import ONLY_DEPTH, Tower, Towers
 
 TensorObservation = Mapping[str, torch.Tensor]
@@ -70,6 +70,10 @@ class ActorCritic(nn.Module):
 
     def __init__(self, spec: EnvSpec, settings: PolicySettings) -> None:
         super().__init__()
+        if settings.glimpse:
+            glimpse.check(spec, settings.glimpse)
+            if settings.frozen_encoder or settings.encoder == "state":
+                raise UserError("glimpse: needs an encoder that learns; nearest: 0")
         self.spec, self.settings = spec, settings
         self.trunk = Trunk(spec, settings)
         self.value_trunk = Trunk(spec, settings) if settings.separate_value else None
@@ -224,6 +228,11 @@ class ActorCritic(nn.Module):
         pictures = {} if vision is not None else {n: observation[n] for n in self._pictures}
         if self.settings.sight:
             vector, pictures = self._near(vector, pictures)
+        fovea = None
+        if side := self.settings.glimpse:
+            depth, gaze = pictures[DEPTH], vector[:, slice(*self.spec.gaze)]
+            fovea = glimpse.cut_out(depth, gaze, side, self.spec.far)
+            pictures = pictures | {DEPTH: glimpse.whole(depth)}
         if self.settings.normalise_observations:
             vector = self.moments["state"](vector)
         if self.settings.magnify_state:
@@ -231,7 +240,7 @@ class ActorCritic(nn.Module):
         if self.settings.previous_action:
             previous = torch.where(self.mask, previous_action, 0.0)
             vector = torch.cat((vector, previous), dim=1)
-        return Inputs(vector, pictures, observation.get(MAP), vision)
+        return Inputs(vector, pictures, observation.get(MAP), vision, fovea)
 
     def _seen(self, inputs: "Inputs") -> list["Inputs"]:
         """Returns each trunk's inputs; with a frozen encoder, its output instead of the images."""
@@ -291,6 +300,7 @@ class Inputs:
     pictures: dict[str, torch.Tensor]  # (n, H, W), colour (n, H, W, 3)
     map: torch.Tensor | None  # (n, 2, H, W)
     vision: torch.Tensor | None = None  # (n, V), output of a frozen encoder
+    glimpse: torch.Tensor | None = None  # (n, 1, G, G), depth around the goal, relative to it
 
 
 class Trunk(nn.Module):
@@ -307,10 +317,15 @@ class Trunk(nn.Module):
         widths = settings.state_widths
         self.embed = _mlp(inputs, widths, settings.activation)
         self.size = widths[-1] + self.vision_size
-        self.map_encoder: MapEncoder | None = None
+        self.map_encoder: SmallCnn | None = None
         if MAP in spec.observations:
-            self.map_encoder = MapEncoder(spec.observations[MAP], settings.map_width)
+            self.map_encoder = SmallCnn(spec.observations[MAP], settings.map_width)
             self.size += settings.map_width
+        self.glimpse_encoder: SmallCnn | None = None
+        if settings.glimpse:
+            shape = (1, settings.glimpse, settings.glimpse)
+            self.glimpse_encoder = SmallCnn(shape, glimpse.SIZE, GLIMPSE_STAGES)
+            self.size += glimpse.SIZE
         self.recurrent: Recurrent | None = None
         self.memory_size = 0
         if settings.lstm_layers:
@@ -345,6 +360,8 @@ class Trunk(nn.Module):
             parts.insert(0, vision)
         if self.map_encoder is not None:
             parts.append(self.map_encoder(inputs.map))
+        if self.glimpse_encoder is not None:
+            parts.append(self.glimpse_encoder(inputs.glimpse))
         return (torch.cat(parts, 1) if len(parts) > 1 else parts[0]), vision
 
 
@@ -426,6 +443,9 @@ class _Bounded(torch.autograd.Function):
 def _encoder(spec: EnvSpec, settings: PolicySettings) -> tuple[nn.Module | None, int]:
     """Creates the encoder; returns it and the size of its output, or None and 0 without one."""
     name, width, size = settings.encoder, settings.encoder_width, settings.visual_width
+    if settings.glimpse:
+        halves = tuple(n // 2 for n in spec.observations[DEPTH])
+        spec = dataclasses.replace(spec, observations=spec.observations | {DEPTH: halves})
     seen, of_timm = pictures_of(spec.observations), name.startswith(TIMM)
     if name == "state" or not seen or (seen == ONLY_DEPTH and not of_timm):
         made = make_encoder(name, width, spec.observations, size)

@@ -35,6 +35,7 @@ _LATER = (
     "activation",
     "narrowing",
     "normalise_observations",
+    "glimpse",
 )
 
 
@@ -75,6 +76,12 @@ class PolicySettings:
         0.0,
         "maximum range of depth and laser (m), which reduces overfitting to rooms; 0: full range",
         minimum=0.0,
+    )
+    glimpse: int = config.option(
+        0,
+        "side in pixels of a cut-out of head depth around the goal, beside the image at half its "
+        "resolution (sensors=gaze); 0: none",
+        minimum=0,
     )
     lstm_layers: int = config.option(
         2, "number of LSTM layers; 0: no memory", minimum=0, maximum=_MOST_LAYERS

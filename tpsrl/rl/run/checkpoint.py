@@ -43,11 +43,12 @@ _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Spec:
-    """Observations and actions of a policy in a note; notes of 0.1 have no `rays` and `far`."""
+    """Observations and actions of a policy in a note; notes of older versions lack some."""
 
     observations: dict[str, tuple[Annotated[int, msgspec.Meta(ge=1)], ...]]
     mask: Annotated[tuple[bool, ...], msgspec.Meta(min_length=1)]
     rays: tuple[records.Count, records.Count] = (0, 0)
+    gaze: tuple[records.Count, records.Count] = (0, 0)
     far: Annotated[float, msgspec.Meta(gt=0)] = 1.0
     classes: Annotated[int, msgspec.Meta(ge=0, le=256)] = 0
 
@@ -232,6 +233,7 @@ def policy_part(policy: ActorCritic) -> tuple[dict[str, torch.Tensor], dict[str,
         "far": policy.spec.far,
         # Absent for policies without class pictures, as in older files.
         **({"classes": policy.spec.classes} if policy.spec.classes else {}),
+        **({"gaze": policy.spec.gaze} if any(policy.spec.gaze) else {}),
     }
     note: dict[str, Any] = {"spec": spec, "policy": policy.settings.to_json()}
     module = encoders.encoder_module(policy.settings.encoder)
@@ -280,12 +282,16 @@ def policy_spec(checkpoint: Checkpoint) -> EnvSpec:
         UserError: they are missing or invalid, or larger than those of any environment.
     """
     seen: _Spec = checkpoint.get("spec", _Spec)
-    first, behind = seen.rays
     shapes = seen.observations
     fits = all(len(sides) == _axes(name) for name, sides in shapes.items())
-    if not fits or "state" not in shapes or not first <= behind <= shapes["state"][0]:
+    fits = fits and "state" in shapes
+    for first, behind in (seen.rays, seen.gaze):
+        fits = fits and first <= behind <= shapes["state"][0]
+    if not fits:
         raise checkpoint.refused("has no valid 'spec'")
-    spec = EnvSpec(shapes, seen.mask, rays=seen.rays, far=seen.far, classes=seen.classes)
+    spec = EnvSpec(
+        shapes, seen.mask, rays=seen.rays, far=seen.far, classes=seen.classes, gaze=seen.gaze
+    )
     if size.takes_too_much(spec):
         raise checkpoint.refused("has another network (the size of its observations)")
     return spec

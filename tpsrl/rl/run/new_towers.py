@@ -1,7 +1,8 @@
 """Warm start of a policy that observes more images than the checkpoint with its first weights.
 
-The new images are encoded by towers of their own (`tpsrl.rl.policy.towers`), which begin with new
-weights. The layers that read them begin with zeros, so that the policy acts as the checkpoint's.
+The new images are encoded by towers of their own (`tpsrl.rl.policy.towers`), and a new glimpse
+(`tpsrl.rl.policy.glimpse`) by an encoder of its own, which begin with new weights. The layers that
+read them begin with zeros, so that the policy acts as the checkpoint's.
 """
 
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ import torch
 
 from tpsrl.errors import UserError
 from tpsrl.rl.envs.pictures import pictures_of
+from tpsrl.rl.policy import glimpse
 from tpsrl.rl.policy.actor_critic import ActorCritic
 from tpsrl.rl.policy.channel_norm import FIXED
 from tpsrl.rl.policy.towers import Tower, Towers
@@ -17,6 +19,7 @@ from tpsrl.rl.run import checkpoint as checkpoints
 from tpsrl.rl.run.checkpoint import Checkpoint
 
 _ENCODER, _TOWERS = "trunk.encoder.", "trunk.encoder.towers."
+_GLIMPSE = "trunk.glimpse_encoder."
 # Layers that read the features of a trunk, with and without an LSTM.
 _READERS = ("trunk.recurrent.lstm.weight_ih_l0",)
 _READERS_WITHOUT_LSTM = ("action_head.mean.weight", "action_head.std.weight", "value_head.weight")
@@ -54,6 +57,27 @@ def weights(policy: ActorCritic, checkpoint: Checkpoint) -> dict[str, torch.Tens
     for name in (*readers, *(f"value_{reader}" for reader in readers)):
         if name in found and not (name == "value_head.weight" and policy.critic is not None):
             found[name] = _spread(found[name], columns, len(sizes) * width)
+    return found
+
+
+def has_new_glimpse(policy: ActorCritic, checkpoint: Checkpoint) -> bool:
+    """Returns whether a policy has a glimpse that a checkpoint lacks."""
+    return bool(policy.settings.glimpse and not checkpoints.policy_settings(checkpoint).glimpse)
+
+
+def add_glimpse(policy: ActorCritic, weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Returns weights with those of a policy's new glimpse, which has no effect at first."""
+    own = policy.state_dict()
+    found = dict(weights)
+    for prefix in ("", "value_"):
+        if any(name.startswith(f"{prefix}trunk.") for name in weights):
+            at = f"{prefix}{_GLIMPSE}"
+            found |= {name: tensor for name, tensor in own.items() if name.startswith(at)}
+    readers = _READERS if policy.settings.lstm_layers else _READERS_WITHOUT_LSTM
+    for name in (*readers, *(f"value_{reader}" for reader in readers)):
+        if name in found and not (name == "value_head.weight" and policy.critic is not None):
+            old = found[name]
+            found[name] = torch.cat((old, old.new_zeros(len(old), glimpse.SIZE)), dim=1)
     return found
 
 

@@ -6,7 +6,8 @@ checkpoint: a clone has not learned any, and the final one of a training may be 
 anything new. A value network that the checkpoint lacks begins as a copy of the acting network, with
 a new layer on top; one on the true state (`critic`) begins with new weights.
 
-A policy may observe more images than the checkpoint's (`tpsrl.rl.run.new_towers`).
+A policy may observe more images than the checkpoint's, and have a glimpse
+(`tpsrl.rl.run.new_towers`).
 
 An `EncoderOnly` gives only its camera encoder, to a policy that may be for another skill with other
 sensors and another memory: DD-PPO's transfer (section 6).
@@ -24,7 +25,7 @@ import numpy as np
 import torch
 
 from tpsrl.errors import UserError
-from tpsrl.rl.envs.pictures import pictures_of
+from tpsrl.rl.envs.pictures import DEPTH, pictures_of
 from tpsrl.rl.envs.vec_env import Json
 from tpsrl.rl.policy import timm_encoder
 from tpsrl.rl.policy.actor_critic import CRITIC, MAGNIFIED, ActorCritic
@@ -107,9 +108,10 @@ def network(own: PolicySettings, checkpoint: Checkpoint) -> PolicySettings:
         UserError: the checkpoint does not describe its network, or its encoder is not known.
     """
     theirs = checkpoints.policy_settings(checkpoint)
-    kept = {name: getattr(own, name) for name in _OWN}
+    kept: dict[str, Any] = {name: getattr(own, name) for name in _OWN}
     critic = own.critic or theirs.critic
     separate = not critic and (own.separate_value or theirs.separate_value)
+    kept["glimpse"] = theirs.glimpse or own.glimpse
     return dataclasses.replace(theirs, separate_value=separate, critic=critic, **kept)
 
 
@@ -147,6 +149,8 @@ def take_over(policy: ActorCritic, checkpoint: Checkpoint) -> None:
     _check_spec(policy, checkpoint)
     own = policy.state_dict()
     weights = new_towers.weights(policy, checkpoint)
+    if new_towers.has_new_glimpse(policy, checkpoint):
+        weights = new_towers.add_glimpse(policy, weights)
     anew = [name for name in own if name.startswith((_LOG_STD, _STD))]
     if policy.value_trunk is not None and not checkpoint.optional(f"policy.{_VALUE_TRUNK[:-1]}"):
         trunk = [name for name in weights if name.startswith(_TRUNK)]
@@ -244,6 +248,8 @@ def _check_spec(policy: ActorCritic, checkpoint: Checkpoint) -> None:
     new = set(new_towers.pictures(policy, checkpoint))
     for name in sorted((spec.observations.keys() | own.observations.keys()) - {CRITIC} - new):
         theirs, ours = spec.observations.get(name), own.observations.get(name)
+        if name == DEPTH and theirs and new_towers.has_new_glimpse(policy, checkpoint):
+            theirs = tuple(2 * side for side in theirs)  # see `tpsrl.rl.policy.glimpse`
         if theirs != ours:
             raise UserError(
                 f"init: observation {name} is {_shape(theirs)} in {checkpoint.path}, "

@@ -1,4 +1,4 @@
-"""Encoder of height maps (`tpsrl.world.height_map`)."""
+"""Small encoders of pictures beside the main one: height maps, and cut-outs of head depth."""
 
 import math
 from collections.abc import Sequence
@@ -7,22 +7,26 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-_STAGES = ((5, 2, 8), (3, 2, 16), (3, 2, 16))  # kernel, stride, output channels
+MAP_STAGES = ((5, 2, 8), (3, 2, 16), (3, 2, 16))  # kernel, stride, output channels
+GLIMPSE_STAGES = ((5, 2, 16), (3, 2, 32), (3, 1, 32))
 
 
-class MapEncoder(nn.Module):
+class SmallCnn(nn.Module):
     """Three convolutions and a linear layer.
 
     Args:
-        shape: (channels, height, width) of a map
+        shape: (channels, height, width) of a picture
         size: size of the output vector
+        stages: kernel, stride and output channels of each convolution
     """
 
-    def __init__(self, shape: Sequence[int], size: int) -> None:
+    def __init__(
+        self, shape: Sequence[int], size: int, stages: Sequence[tuple[int, int, int]] = MAP_STAGES
+    ) -> None:
         super().__init__()
         layers: list[nn.Module] = []
         before, *sides = shape
-        for kernel, stride, planes in _STAGES:
+        for kernel, stride, planes in stages:
             layers += [nn.Conv2d(before, planes, kernel, stride), nn.ReLU(inplace=True)]
             sides = [(side - kernel) // stride + 1 for side in sides]
             before = planes
@@ -34,7 +38,7 @@ class MapEncoder(nn.Module):
                 nn.init.zeros_(module.bias)  # type: ignore[arg-type]
         self.body.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
-    def forward(self, maps: torch.Tensor) -> torch.Tensor:
-        """Maps (n, channels, height, width) -> (n, size)."""
-        x = self.body(maps.contiguous(memory_format=torch.channels_last))
+    def forward(self, pictures: torch.Tensor) -> torch.Tensor:
+        """Pictures (n, channels, height, width) -> (n, size)."""
+        x = self.body(pictures.contiguous(memory_format=torch.channels_last))
         return functional.relu(self.linear(x.flatten(1)))
