@@ -37,7 +37,8 @@ def policy(
     inputs = PolicyInputs.of(skill, choice, depth, cameras=cameras)
     torch.manual_seed(seed)
     mask = tuple(definition.mask().tolist())
-    made = ActorCritic(EnvSpec(inputs.shapes(), mask, classes=len(CLASSES)), network)
+    spec = EnvSpec(inputs.shapes(), mask, classes=len(CLASSES), gaze=inputs.gaze)
+    made = ActorCritic(spec, network)
     with torch.no_grad():
         made.action_head.mean.weight.mul_(100.0)  # so that actions depend on observations
     return made, Deployment(inputs, delay=False).to_json()

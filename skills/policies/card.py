@@ -11,7 +11,7 @@ from tpsrl.runtime.records import Count
 
 UNKNOWN = "not recorded"
 # Fields that older files lack, so omitted if empty.
-_LATER = ("cameras", "stuck_noise", "grip_within")
+_LATER = ("cameras", "stuck_noise", "grip_within", "glimpse")
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Amount = Annotated[float, msgspec.Meta(ge=0, le=2**53)]
 
@@ -65,7 +65,8 @@ class Card:
     `sight` is the range in metres to which camera and laser are limited, 0 for no limit. `hours` is
     the duration of the training on `machine`. `stuck_noise` is the standard deviation of the noise
     while the robot is stuck. `grip_within` is the distance in metres from the object's first
-    position within which the grip is always closed.
+    position within which the grip is always closed. `glimpse` is the side in pixels of the cut-out
+    of head depth around the goal, 0 for none.
     """
 
     skill: str
@@ -93,6 +94,7 @@ class Card:
     cameras: Mapping[str, tuple[Count, Count]] = dataclasses.field(default_factory=dict)
     stuck_noise: Amount = 0.0
     grip_within: Amount = 0.0
+    glimpse: Count = 0
 
     def to_json(self) -> dict[str, Any]:
         """Returns the fields as JSON types, without empty ones of `_LATER`."""
@@ -130,6 +132,10 @@ def _facts(card: Card) -> list[tuple[str, str]]:
     seen = (head | dict(card.cameras)).items()
     depth = "; ".join(f"{name.replace('_', ' ')}, {h} x {w}" for name, (h, w) in seen) or "none"
     sight = f"; depth and laser are limited to a range of {card.sight:g} m" if card.sight else ""
+    if card.glimpse:
+        sight = (
+            f", halved, and {card.glimpse} x {card.glimpse} of its pixels around the goal{sight}"
+        )
     acts = "samples actions, as in training" if card.sample else "uses mean actions"
     if card.stuck_noise:
         acts += f"; noise of standard deviation {card.stuck_noise:g} while the robot is stuck"

@@ -110,6 +110,7 @@ def make(
         "steps": network.steps,
         "version": tpsrl.__version__,
         "sight": half.settings.sight,
+        "glimpse": half.settings.glimpse,
     }
     digest = halving.digest(policy, deploy)
     if whole.note.get(_CARD) is None:

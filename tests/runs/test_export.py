@@ -7,7 +7,7 @@ import pytest
 import torch
 from rich.console import Console
 from test_skill_evaluator import recorded
-from tiny_policies import Acting, policy, save, trained
+from tiny_policies import STATE, Acting, policy, save, trained
 
 from eval.running.skill_evaluator import evaluate_skill
 from eval.settings import SkillSettings
@@ -349,6 +349,16 @@ def test_the_distance_of_a_closed_grip_is_part_of_the_policy_and_its_card(
     navigate = trained(tmp_path / "navigate", "navigate", "fetch")
     assert cli.main(["export", "navigate", f"agent={navigate}", "grip_within=0.1"]) == 2
     assert "grip_within: needs the sensor start_from_ee; must be 0" in capsys.readouterr().err
+
+
+def test_a_glimpse_is_on_the_card(tmp_path: Path) -> None:
+    network = dataclasses.replace(STATE, encoder="nature_cnn", glimpse=32)
+    seen = {"choice": "gaze", "depth": (80, 80), "network": network}
+    source = trained(tmp_path / "training", "place", **seen)
+    assert cli.main(["export", "place", f"agent={source}", f"out={tmp_path}"]) == 0
+    page = (tmp_path / "place.md").read_text()
+    assert "head depth, 80 x 80, halved, and 32 x 32 of its pixels around the goal |" in page
+    assert "goal_gaze |" in page
 
 
 def _world(start: Any) -> Any:

@@ -1,5 +1,6 @@
 """A policy exported as a program acts as it does here, in a process without tpsrl."""
 
+import dataclasses
 import json
 import re
 import subprocess
@@ -21,6 +22,7 @@ NETWORK = PolicySettings(
     encoder="se_resnet9", encoder_width=4, visual_width=8, state_width=8, lstm_layers=1,
     lstm_width=8, sight=3.0,
 )  # fmt: skip
+GLIMPSE = {"choice": "gaze", "depth": (64, 96), "network": dataclasses.replace(NETWORK, glimpse=32)}
 CAMERAS = "head_depth:32,head_rgb:32,head_semantic:32x48,hand_depth:32,hand_instance:32"
 REFUSE = """
 import importlib.abc, sys
@@ -54,7 +56,7 @@ def export(*words: str) -> int:
     [
         ("torch_export", {}, "run_program.py"),
         ("torch_export", {"depth": (32, 48)}, "run_program.py"),
-        ("onnx", {"depth": (32, 48)}, "run_onnx.py"),
+        ("onnx", GLIMPSE, "run_onnx.py"),
         ("torch_export", {"cameras": CAMERAS}, "run_program.py"),
         ("onnx", {"cameras": CAMERAS}, "run_onnx.py"),
     ],
@@ -62,8 +64,8 @@ def export(*words: str) -> int:
 def test_a_program_gives_the_same_actions_without_tpsrl(
     tmp_path: Path, form: str, seen: dict[str, Any], title: str
 ) -> None:
-    changes = {"network": NETWORK, **seen} if seen else {}
-    source = tiny_policies.trained(tmp_path / "training", "pick", "fetch", **changes)
+    changes = {"choice": "fetch", **({"network": NETWORK, **seen} if seen else {})}
+    source = tiny_policies.trained(tmp_path / "training", "pick", **changes)
     assert export(f"format={form}", f"agent={source}", f"out={tmp_path}", "sample=false") == 0
     about = json.loads((tmp_path / "pick.json").read_text())
     inputs = skills.gym.load_policy("pick", source).inputs
