@@ -54,6 +54,25 @@ def test_pictures_have_a_fixed_order() -> None:
     assert inputs.sensors == PolicyInputs.of("pick", depth=64).sensors
 
 
+def test_gaze_is_the_place_of_the_object_in_the_picture() -> None:
+    episode, places = box_in_front(ahead=1.4), []
+    (x, y, z), box = episode.objects[0].pos, episode.objects[0]
+    for across in (-0.3, 0.25, 0.4):
+        moved = dataclasses.replace(box, pos=(x, y + across, z))
+        places.append(Start(dataclasses.replace(episode, objects=(moved,)), SkillGoal(0)))
+    seen = SkillEnv(
+        "pick", starts=places, num_objects=1, cameras="head_instance:99,head_depth:99",
+        sensors="gaze",
+    )  # fmt: skip
+    for number in range(len(places)):
+        found, _ = seen.reset(options={"start": number})
+        right, down, distance = found["state"][seen.inputs.layout()["start_gaze"]]
+        row, column = (int(99 * (place + 1.0) / 2.0) for place in (down, right))
+        assert seen.batch.simulator.instances[found["head_instance"][row, column]] == "object_0"
+        # The surface is before the centre of the box.
+        assert 0.0 < distance - 10.0 * found["depth"][row, column] < 0.15
+
+
 def test_depth_is_short_for_head_depth_among_cameras() -> None:
     assert PolicyInputs.of("pick", depth=64) == PolicyInputs.of("pick", cameras="head_depth:64")
     settings = loading.training({"skill": "pick", "cameras": "head_depth:48"})
