@@ -121,12 +121,13 @@ def _context(
     settings: SettingsT,
     thresholds: ThresholdsT,
     path: PathProgress | None,
+    gaps: Array | None = None,
 ) -> StepContext[SettingsT, ThresholdsT, MeasuresT, MemoryT]:
     """Measures the world and returns the context of the step."""
     measures = skill.measure(MeasureContext(task, world, thresholds))
     # Positional, since keyword arguments would take three times as long.
     return StepContext(
-        task, world, thresholds, measures, task.memory, task.steps, stop, settings, path
+        task, world, thresholds, measures, task.memory, task.steps, stop, settings, path, gaps
     )
 
 
@@ -145,7 +146,7 @@ def step(
     thresholds: ThresholdsT,
     path: PathProgress | None = None,
     object_pos: Array | None = None,
-    beside: Array | None = None,
+    gaps: Array | None = None,
 ) -> tuple[TaskState, MeasuresT, StepOutcome]:
     """Evaluates and rewards the control step that led to `world`.
 
@@ -162,8 +163,8 @@ def step(
         path: path along the floor after the step, required for a skill with `follows_path`; None
             omits the terms `way` and `hand`
         object_pos: (n, S, 3) positions of objects before the step; None omits the term `clutter`
-        beside: (n,) m, distance from the cup to the nearest other loose object after the step; None
-            omits the term `near`
+        gaps: (n, 2) distances of the cup after the step, see `StepContext`; None omits the term
+            `near`
 
     Returns:
         State of the tasks after the step, measures of `world`, and outcome.
@@ -171,7 +172,7 @@ def step(
     xp = array_namespace(world.base)
     stop = actions[:, act.STOP] > 0
     # As in `evaluate`, without the cost of a `Verdict`, which is not needed here.
-    context = _context(skill, task, world, stop, settings, thresholds, path)
+    context = _context(skill, task, world, stop, settings, thresholds, path, gaps)
     conditions = skill.conditions(context)
     success = conjunction(conditions)
     found = skill.evaluate(context, success)
@@ -202,8 +203,8 @@ def step(
         amounts["joints"] = _pushed(task, world)
     if settings.clutter > 0.0 and object_pos is not None:
         amounts["clutter"] = _knocked(task.object, object_pos, world.object_pos)
-    if settings.near > 0.0 and beside is not None:
-        depth = xp.clip(_BESIDE_M - beside, 0.0, _BESIDE_M)
+    if settings.near > 0.0 and gaps is not None:
+        depth = xp.clip(_BESIDE_M - gaps[:, 1], 0.0, _BESIDE_M)
         amounts["near"] = xp.where(skill.seeks(context), depth, 0.0)
     if settings.grip > 0.0:
         closed = actions[:, act.GRIP] >= 0.0

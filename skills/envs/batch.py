@@ -169,7 +169,7 @@ class SkillBatch:
             self.thresholds,
             path,
             object_pos,
-            self._beside(env_ids, before),
+            self._gaps(env_ids, before),
         )
         if whole:
             self._task = after
@@ -303,7 +303,7 @@ class SkillBatch:
                 self.thresholds,
                 self._maps.path([env_id]),
                 None if self._object_pos is None else self._object_pos[[env_id]],
-                self._beside([env_id], self.task_state([env_id])),
+                self._gaps([env_id], self.task_state([env_id])),
             )
             self._terms = tuple(outcome.reward_terms)
         return self._terms
@@ -342,12 +342,16 @@ class SkillBatch:
         self._keep([env_id], world)
         return self._observe([env_id], state, world)
 
-    def _beside(self, env_ids: Sequence[int], state: TaskState) -> np.ndarray | None:
-        """Returns the distances (m,) from cups to other loose objects, if `near` is penalised."""
-        if self.settings.near <= 0.0:
+    def _gaps(self, env_ids: Sequence[int], state: TaskState) -> np.ndarray | None:
+        """Returns `StepContext.gaps` (m, 2), if a term of the reward needs them."""
+        if self.settings.near <= 0.0 and self.settings.grip <= 0.0:
             return None
         targets, points = np.asarray(state.object), np.asarray(self.skill.destination(state))
-        return self.simulator.neighbours(env_ids, targets, points)[:, 0, 3]
+        other = self.simulator.neighbours(env_ids, targets, points)[:, 0, 3]
+        nearest = self.simulator.neighbours(env_ids, np.full_like(targets, -1), points)[:, 0, 3]
+        # The margin is for other objects alone.
+        own = np.where(nearest < other, nearest + self.options.object_margin, np.inf)
+        return np.column_stack([own, other])
 
     def _world_of(self, env_ids: Sequence[int]) -> WorldState:
         """Returns the last known state of m homes, without a call of the engine if possible."""

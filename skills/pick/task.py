@@ -138,9 +138,14 @@ class Pick(Skill[PickSettings, PickThresholds, PickMeasures, PickMemory]):
     def should_be_open(self, step: PickStep) -> Array:
         """Returns whether the grip should be open (n,).
 
-        It should be open with an empty hand, unless the object is within 0.15 m and the nearest.
+        It should be open with an empty hand, unless the cup is about to touch the object and is
+        nearer to it than to any other one. If the distances to surfaces are not measured, the
+        object's centre has to be within 0.15 m and the nearest.
         """
         world, distance = step.world, step.measures.distance
+        if step.gaps is not None:
+            own, other = step.gaps[:, 0], step.gaps[:, 1]
+            return (world.held < 0) & ~((own < _TOUCHING_M) & (own + _APART_M < other))
         xp = array_namespace(world.base)
         away = length(world.object_pos - world.ee_pos[:, None, :])  # NaN for empty slots
         nearer = xp.any(away < distance[:, None] - _SAME_M, axis=-1)
@@ -153,6 +158,8 @@ class Pick(Skill[PickSettings, PickThresholds, PickMeasures, PickMemory]):
 
 _AT_HAND_M = 0.15  # from the cup: half the diagonal of the largest object
 _SAME_M = 1e-6
+# From the cup to the object's surface; how much farther other objects must be.
+_TOUCHING_M, _APART_M = 0.03, 0.015
 _REST = Constant(REST_ARM)
 
 

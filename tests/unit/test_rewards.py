@@ -151,7 +151,7 @@ def test_a_cup_beside_another_object_is_penalised_on_its_way_if_enabled():
             after,
             changed(spec.load_settings(), {"near": 5.0}),
             spec.thresholds,
-            beside=np.array([gap_m]),
+            gaps=np.array([[np.inf, gap_m]]),
         )
         return float(outcome.reward_terms["near"][0])
 
