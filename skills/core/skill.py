@@ -89,6 +89,7 @@ class Skill(abc.ABC, Generic[SettingsT, ThresholdsT, MeasuresT, MemoryT]):
     full_sensors: ClassVar[tuple[str, ...]] = ()  # sensors of "full" if they differ from FULL
     own_sensors: ClassVar[Mapping[str, "Sensor"]] = {}  # sensors of this skill only, by name
     failures: ClassVar[tuple[str, ...]] = FAILURES  # a skill appends its own
+    grips_by_gaps: ClassVar[bool] = False  # whether `should_be_open` reads `StepContext.gaps`
     follows_path: ClassVar[bool] = False  # whether success depends on the path along the floor
     gaze_sensors: ClassVar[tuple[str, ...]] = ()  # of "gaze": the goal's place in pictures
     explores: ClassVar[bool] = False  # whether "mapping" has the path on the robot's own map

@@ -24,7 +24,7 @@ from skills.envs.map_sensors import MapSensors
 from skills.envs.options import EnvOptions
 from tpsrl.errors import UserError
 from tpsrl.rl.envs.vec_env import MAP, Observation
-from tpsrl.sim import frozen
+from tpsrl.sim import engines, frozen
 from tpsrl.sim.base import Simulator, Snapshot
 from tpsrl.world import action as act
 from tpsrl.world.cameras import HEAD_DEPTH
@@ -79,6 +79,9 @@ class SkillBatch:
         self._held = np.full((2, simulator.num_envs), -1)  # object and joint in each cup
         # (num_envs, S, 3) m, loose objects in the last state; only if `clutter` is penalised.
         self._object_pos: np.ndarray | None = None
+        able = sensors.NEIGHBOURS in engines.info(options.engine).capabilities.measures
+        grips = self.skill.grips_by_gaps and self.settings.grip > 0.0 and able
+        self._needs_gaps = self.settings.near > 0.0 or grips
         self._worlds: dict[int, tuple[WorldState, int]] = {}
         self._terms: tuple[str, ...] | None = None  # names of reward terms
         inputs, critic = options.inputs, options.critic
@@ -344,7 +347,7 @@ class SkillBatch:
 
     def _gaps(self, env_ids: Sequence[int], state: TaskState) -> np.ndarray | None:
         """Returns `StepContext.gaps` (m, 2), if a term of the reward needs them."""
-        if self.settings.near <= 0.0 and self.settings.grip <= 0.0:
+        if not self._needs_gaps:
             return None
         targets, points = np.asarray(state.object), np.asarray(self.skill.destination(state))
         other = self.simulator.neighbours(env_ids, targets, points)[:, 0, 3]

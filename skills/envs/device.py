@@ -299,6 +299,8 @@ def check(options: EnvOptions) -> None:
     for name in ("way", "hand"):
         if getattr(settings, name) != 0.0:
             raise UserError(f"task.{name}: collector=device measures no paths; nearest: 0")
+    if settings.near > 0.0:
+        raise UserError("task.near: collector=device measures no neighbours; nearest: 0")
     if options.source().recorded:
         raise UserError("starts: collector=device cannot begin in recorded states; nearest: own")
     if inputs.height_map:

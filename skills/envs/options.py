@@ -199,6 +199,8 @@ class EnvOptions:
         engines.require_measures(self.engine, sensed.intersection(MEASURES), "sensors", "fetch")
         key = "preset.policy.critic"
         engines.require_measures(self.engine, judged.intersection(MEASURES), key, "false")
+        if self.task.near > 0.0:
+            engines.require_measures(self.engine, {"neighbours"}, "task.near", "0")
         engines.require_cameras(self.engine, self.inputs.pictures)
         return sim.make(
             self.engine,

@@ -77,6 +77,7 @@ class Pick(Skill[PickSettings, PickThresholds, PickMeasures, PickMemory]):
     grip = "keep"
     sensors = ("start_from_ee", "arm", "holding", "to_rest")
     fetch_sensors = ("ee", "start_reach")
+    grips_by_gaps = True
     gaze_sensors = ("start_gaze",)
 
     def measure(self, now: MeasureContext[PickThresholds]) -> PickMeasures:

@@ -202,6 +202,7 @@ def test_fewer_different_start_states_than_requested_are_enough() -> None:
         ("pick", {"critic": True}, "preset.policy.critic: .* nearest: false"),
         ("navigate", {"sensors": "full"}, "sensors: .* does not measure way, scan; nearest: fetch"),
         ("pick", {"settings": {"way": 1.0}}, "task.way: .* measures no paths; nearest: 0"),
+        ("pick", {"settings": {"near": 1.0}}, "task.near: .* measures no neighbours; nearest: 0"),
         ("pick", {"height_map": True, "depth": 32}, "height_map: .* nearest: false"),
         ("pick", {"cameras": "head_rgb:32"}, "cameras: .* has no head_rgb; nearest: head_depth"),
     ],

@@ -81,6 +81,7 @@ def test_a_sensor_that_the_engine_does_not_measure_is_refused(limit: Limit) -> N
     limit(measures=frozenset({"motion"}))
     for given, refused in (
         ({"sensors": "teacher"}, "^sensors: engine 'mujoco' .* clearance, .*; nearest: fetch$"),
+        ({"settings": {"near": 1.0}}, "^task.near: engine 'mujoco' .* neighbours; nearest: 0$"),
         ({"critic": True}, "^preset.policy.critic: engine 'mujoco' .* clearance, .*: false$"),
     ):
         options = EnvOptions.of("pick", **given, slots=12)

@@ -93,9 +93,10 @@ def test_a_critic_added_in_fine_tuning_starts_without_moments(tmp_path: Path) ->
     [
         ({"normalise_observations": True, "magnify_state": True}, r"x\.normalise_observations: co"),
         ({"narrowing": True, "state_layers": 4, "state_width": 7}, "must be at least 8"),
+        ({"glimpse": 16}, r"^x\.glimpse: 16 is too small, must be 0 or at least 17$"),
     ],
 )
-def test_incompatible_settings_of_the_state_input_are_refused(changes: dict, message: str) -> None:
+def test_incompatible_settings_of_the_inputs_are_refused(changes: dict, message: str) -> None:
     with pytest.raises(UserError, match=message):
         PolicySettings(**changes).check("x.")
 

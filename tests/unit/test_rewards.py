@@ -205,6 +205,28 @@ def test_pick_is_penalised_for_closing_the_grip_away_from_its_object():
     assert "grip" not in free.reward_terms
 
 
+def test_pick_may_close_the_grip_when_about_to_touch_its_object_first() -> None:
+    spec = get("pick")
+    begun = task.begin(spec.definition, Goals.of([PICK]), world(), spec.thresholds)
+    closed = np.zeros((1, act.SIZE))
+    closed[:, act.GRIP] = 1.0
+
+    def penalty(own: float, other: float) -> float:
+        _, _, outcome = task.step(
+            spec.definition,
+            begun,
+            closed,
+            world(),
+            changed(spec.load_settings(), {"grip": 0.5}),
+            spec.thresholds,
+            gaps=np.array([[own, other]]),
+        )
+        return float(outcome.reward_terms["grip"][0])
+
+    assert penalty(0.02, 0.04) == 0.0
+    assert penalty(0.02, 0.03) == penalty(0.04, 0.1) == penalty(np.inf, 0.01) == -0.5
+
+
 def test_a_stop_that_is_called_too_early_is_penalised() -> None:
     here, there = at(1, 2), SkillGoal(position=(1.0, 3.0, 0.8))
     _, early = run("navigate", AHEAD, here, here, stop=True, wrong_stop=4.0)

@@ -21,6 +21,7 @@ ENCODER_NAMES = (  # built in
 )
 TIMM = "timm:"  # before the name of a network of timm, as an encoder
 SMALLEST_DEPTH = 32  # pixels a side; the residual encoders halve the resolution five times
+SMALLEST_GLIMPSE = 17  # pixels a side, for the convolutions of `tpsrl.rl.policy.small_cnn`
 _MOST_LAYERS = 64
 # Missing in checkpoints of version 0.1; the defaults are that version's behaviour.
 _LATER = (
@@ -130,7 +131,8 @@ class PolicySettings:
 
         Raises:
             UserError: the initial standard deviation is not within its bounds, the state layers are
-                too narrow to be halved, or the state is to be both normalised and magnified.
+                too narrow to be halved, the state is to be both normalised and magnified, or the
+                glimpse is too small for its encoder.
         """
         if self.state_widths[-1] < 1:
             least = 2 ** (self.state_layers - 1)
@@ -142,6 +144,11 @@ class PolicySettings:
             raise UserError(
                 f"{prefix}normalise_observations: contradicts {prefix}magnify_state; set one of "
                 "them to false"
+            )
+        if 0 < self.glimpse < SMALLEST_GLIMPSE:
+            raise UserError(
+                f"{prefix}glimpse: {self.glimpse} is too small, must be 0 or at least "
+                f"{SMALLEST_GLIMPSE}"
             )
         low, initial, high = self.min_std, self.initial_std, self.max_std
         if not low <= initial <= high:
