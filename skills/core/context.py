@@ -53,8 +53,8 @@ class StepContext(
     stop: Array  # (n,) bool, whether stop was called in this step
     settings: SettingsT  # the skill's horizon, force limits and reward weights
     path: PathProgress | None  # path along the floor after the step, None if not measured
-    # (n, 2) m, from the cup to the surface of the task's object and of the nearest other one.
-    # The first is infinite if another one is nearer. None if not measured.
+    # (n, 2) m, from the cup to the surface of the task's object and of the nearest other one,
+    # at most `CLEARANCE_RANGE_M`. None if not measured.
     gaps: Array | None = None
 
     def way(self) -> PathProgress:

@@ -18,7 +18,7 @@ There are six choices:
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from skills.core.arrays import Array
 from skills.core.geometry import Constant, array_namespace, columns, each, length
 from skills.core.skill import Skill
 from skills.core.state import TaskState
+from tpsrl.sim.base import MEASURES
 from tpsrl.world.categories import CATEGORIES
 from tpsrl.world.fetch import (
     ARM,
@@ -218,7 +219,21 @@ def _clearance(seen: SensorContext) -> Array:
 
 
 def _neighbours(seen: SensorContext) -> Array:
-    return _closeness(seen.readings.neighbours)
+    return _closeness(seen.readings.neighbours[:, :-1])
+
+
+def _gaps(seen: SensorContext) -> Array:
+    return gaps_of(seen.readings.neighbours)
+
+
+def gaps_of(neighbours: Array) -> Array:
+    """Returns the distances (n, 2) in m from the cups to their targets and to other objects.
+
+    Args:
+        neighbours: (n, `NEIGHBOUR_ROWS`, 4), see `tpsrl.sim.base.Simulator.neighbours`
+    """
+    xp = array_namespace(neighbours)
+    return xp.stack([neighbours[:, -1, 3], neighbours[:, 0, 3]], axis=-1)
 
 
 def _trail(seen: SensorContext) -> Array:
@@ -310,6 +325,7 @@ CATEGORY = "category"  # category to find, from the episode
 MOTION = "motion"  # velocity of the object, from the engine
 CLEARANCE = "clearance"  # clearance of the robot's body, from the engine
 NEIGHBOURS = "neighbours"  # loose objects near cup and goal, from the engine
+GAPS = "gaps"  # distances of the cup from objects, from the engine
 TRAIL = "trail"  # recent positions of cup and base
 ELAPSED = "elapsed"  # time since the skill began
 
@@ -385,7 +401,9 @@ SENSORS: dict[str, Sensor] = {
     # For each point: closeness squared, and closeness times the direction to the nearest surface.
     CLEARANCE: Sensor(4 * CLEARANCE_ROWS, _clearance, True, -1.0, 1.0),
     # As CLEARANCE: from the cup, and from object, handle or goal, to the nearest other object.
-    NEIGHBOURS: Sensor(4 * NEIGHBOUR_ROWS, _neighbours, True, -1.0, 1.0),
+    NEIGHBOURS: Sensor(4 * (NEIGHBOUR_ROWS - 1), _neighbours, True, -1.0, 1.0),
+    # Distance of the cup from the surface of the object, and from the nearest other object.
+    GAPS: Sensor(2, _gaps, True, -HOME_M, CLEARANCE_RANGE_M),
     # Positions relative to moving averages over half a second (cup) and two seconds (cup, base), in
     # metres in the base frame; the last entry is the base's yaw in radians.
     TRAIL: Sensor(9, _trail, True, -HOME_M, HOME_M),
@@ -406,6 +424,7 @@ FULL = ("arm", "ee", "to_rest", "holding", "velocity", "reach", "goal", "gap")
 # Sensors that "teacher" adds to "full".
 TEACHER = (
     SCAN, TO_GOAL, MARGINS, SHAPE, MOTION, CLEARANCE, WAY, NEIGHBOURS, HAND_WAY, TRAIL, ELAPSED,
+    GAPS,
 )  # fmt: skip
 GAZES = ("start_gaze", "goal_gaze")
 FETCH = ("velocity", LASER)  # sensors that "fetch" adds for every skill
@@ -414,6 +433,11 @@ FETCH = ("velocity", LASER)  # sensors that "fetch" adds for every skill
 def known(skill: Skill) -> Mapping[str, Sensor]:
     """Returns all sensors available to a skill, by name: the shared ones and its own."""
     return {**SENSORS, **skill.own_sensors} if skill.own_sensors else SENSORS
+
+
+def measured(names: Iterable[str]) -> frozenset[str]:
+    """Returns the entries of `tpsrl.sim.base.MEASURES` that the sensors `names` need."""
+    return frozenset(MEASURES).intersection(NEIGHBOURS if name == GAPS else name for name in names)
 
 
 def observe(skill: Skill, names: tuple[str, ...], seen: SensorContext) -> Array:

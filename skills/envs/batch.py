@@ -163,6 +163,7 @@ class SkillBatch:
         world = self.simulator.state(env_ids)
         path = self._maps.drive(env_ids, world)
         object_pos = None if self._object_pos is None else self._object_pos[rows]
+        near = self._neighbours(env_ids, before) if self._needs_gaps else None
         after, measures, outcome = task.step(
             self.skill,
             before,
@@ -172,14 +173,14 @@ class SkillBatch:
             self.thresholds,
             path,
             object_pos,
-            self._gaps(env_ids, before),
+            None if near is None else sensors.gaps_of(near),
         )
         if whole:
             self._task = after
         else:
             tasks.put(rows, after)
         self._keep(env_ids, world)
-        shown = self._observe(env_ids, after, world, measures, looks=True, moved=True)
+        shown = self._observe(env_ids, after, world, measures, looks=True, moved=True, near=near)
         return BatchStep(shown, outcome, actions)
 
     def observe(self, env_ids: Sequence[int]) -> Observation:
@@ -194,6 +195,7 @@ class SkillBatch:
         world: WorldState,
         depth: np.ndarray | None = None,
         looks: bool = False,
+        near: np.ndarray | None = None,
     ) -> Observation:
         """Computes the observation vectors (m, k) of these homes by name: "state" and "critic".
 
@@ -204,8 +206,10 @@ class SkillBatch:
             world: state of these homes
             depth: (m, height, width) of the head camera, None without one
             looks: whether to add depth and laser to the maps of what the robots have seen
+            near: result of `Simulator.neighbours`, if it is known already
         """
         readings = self._maps.read(env_ids, world)
+        readings.neighbours = near
         self._maps.measure(readings, self.simulator, env_ids, state)
         self._maps.read_explored(readings, env_ids, state, world, depth, looks)
         seen = sensors.SensorContext(state, measures, world, readings)
@@ -297,16 +301,18 @@ class SkillBatch:
     def reward_names(self, env_id: int) -> tuple[str, ...]:
         """Returns the names of the reward terms; the home must have been reset."""
         if self._terms is None:
+            state = self.task_state([env_id])
+            near = self._neighbours([env_id], state) if self._needs_gaps else None
             _, _, outcome = task.step(
                 self.skill,
-                self.task_state([env_id]),
+                state,
                 np.zeros((1, act.SIZE)),
                 self.world(env_id),
                 self.settings,
                 self.thresholds,
                 self._maps.path([env_id]),
                 None if self._object_pos is None else self._object_pos[[env_id]],
-                self._gaps([env_id], self.task_state([env_id])),
+                None if near is None else sensors.gaps_of(near),
             )
             self._terms = tuple(outcome.reward_terms)
         return self._terms
@@ -345,16 +351,10 @@ class SkillBatch:
         self._keep([env_id], world)
         return self._observe([env_id], state, world)
 
-    def _gaps(self, env_ids: Sequence[int], state: TaskState) -> np.ndarray | None:
-        """Returns `StepContext.gaps` (m, 2), if a term of the reward needs them."""
-        if not self._needs_gaps:
-            return None
-        targets, points = np.asarray(state.object), np.asarray(self.skill.destination(state))
-        other = self.simulator.neighbours(env_ids, targets, points)[:, 0, 3]
-        nearest = self.simulator.neighbours(env_ids, np.full_like(targets, -1), points)[:, 0, 3]
-        # The margin is for other objects alone.
-        own = np.where(nearest < other, nearest + self.options.object_margin, np.inf)
-        return np.column_stack([own, other])
+    def _neighbours(self, env_ids: Sequence[int], state: TaskState) -> np.ndarray:
+        """Returns `Simulator.neighbours` of m homes with these tasks."""
+        points = np.asarray(self.skill.destination(state))
+        return self.simulator.neighbours(env_ids, np.asarray(state.object), points)
 
     def _world_of(self, env_ids: Sequence[int]) -> WorldState:
         """Returns the last known state of m homes, without a call of the engine if possible."""
@@ -395,6 +395,7 @@ class SkillBatch:
         measures: Measures | None = None,
         looks: bool = False,
         moved: bool = False,
+        near: np.ndarray | None = None,
     ) -> Observation:
         if measures is None:
             measures = self.skill.measure(MeasureContext(state, world, self.thresholds))
@@ -407,7 +408,7 @@ class SkillBatch:
         elif inputs.depth is not None:
             depth = self.simulator.depth(env_ids, *inputs.depth)
         taken_s = time.perf_counter() - begun
-        shown = self.sense(env_ids, state, measures, world, depth, looks) | pictures
+        shown = self.sense(env_ids, state, measures, world, depth, looks, near) | pictures
         if depth is not None:
             shown["depth"] = depth
             if self._heights is not None:

@@ -17,6 +17,7 @@ from skills.core.sensors import (
     EXPLORED,
     FACING,
     FRONTIER,
+    GAPS,
     HAND_WAY,
     LASER,
     MOTION,
@@ -104,7 +105,8 @@ class MapSensors:
         self._sought = np.zeros((num_homes, len(CATEGORIES))) if CATEGORY in names else None
         self._sees_laser = bool({LASER, EXPLORED, FRONTIER} & {*names})
         self._feels = CLEARANCE in names
-        self._sees_motion, self._sees_neighbours = MOTION in names, NEIGHBOURS in names
+        self._sees_motion = MOTION in names
+        self._sees_neighbours = bool({NEIGHBOURS, GAPS} & {*names})
         self._shows_way = WAY in names
         self._follows = skill.follows_path or rewards_way or rewards_hand
 
@@ -194,7 +196,10 @@ class MapSensors:
     def measure(
         self, readings: Readings, simulator: Simulator, env_ids: Sequence[int], state: TaskState
     ) -> Readings:
-        """Adds the engine's measurements in m homes with these tasks to `readings`, in place."""
+        """Adds the engine's measurements in m homes with these tasks to `readings`, in place.
+
+        `Readings.neighbours` is left as it is, if it is set.
+        """
         targets = np.asarray(state.object)
         if self._sees_laser:
             readings.laser = simulator.laser(env_ids)
@@ -202,7 +207,7 @@ class MapSensors:
             readings.clearance = simulator.clearance(env_ids, targets)
         if self._sees_motion:
             readings.motion = simulator.object_velocity(env_ids, targets)
-        if self._sees_neighbours:
+        if self._sees_neighbours and readings.neighbours is None:
             points = np.asarray(self._skill.destination(state))
             readings.neighbours = simulator.neighbours(env_ids, targets, points)
         return readings

@@ -10,7 +10,7 @@ from typing import Any, TypedDict, Unpack
 import numpy as np
 
 from skills import registry
-from skills.core import cameras, settings
+from skills.core import cameras, sensors, settings
 from skills.core.inputs import PolicyInputs
 from skills.core.settings import TaskSettings
 from skills.starts.dataset import BASE_EPISODES
@@ -21,7 +21,7 @@ from tpsrl import sim
 from tpsrl.errors import UserError, unknown_keyword
 from tpsrl.runtime import machine
 from tpsrl.sim import engines
-from tpsrl.sim.base import MEASURES, Simulator
+from tpsrl.sim.base import Simulator
 from tpsrl.sim.habitat.settings import HabitatSettings
 from tpsrl.world import action as act
 from tpsrl.world.fetch import CLEARANCE_RANGE_M
@@ -195,10 +195,10 @@ class EnvOptions:
                 sensor or a camera, or see `capacity`.
         """
         self._check_memory(num_envs)
-        sensed, judged = set(self.inputs.sensors), set(self.critic.sensors if self.critic else ())
-        engines.require_measures(self.engine, sensed.intersection(MEASURES), "sensors", "fetch")
-        key = "preset.policy.critic"
-        engines.require_measures(self.engine, judged.intersection(MEASURES), key, "false")
+        judged = sensors.measured(self.critic.sensors if self.critic else ())
+        sensed = sensors.measured(self.inputs.sensors)
+        engines.require_measures(self.engine, sensed, "sensors", "fetch")
+        engines.require_measures(self.engine, judged, "preset.policy.critic", "false")
         if self.task.near > 0.0:
             engines.require_measures(self.engine, {"neighbours"}, "task.near", "0")
         engines.require_cameras(self.engine, self.inputs.pictures)

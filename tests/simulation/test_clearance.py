@@ -186,8 +186,14 @@ def test_neighbours_are_the_loose_objects_nearest_to_cup_and_goal(one: MujocoSim
     assert free[0, 2] == pytest.approx(-1.0, abs=0.05)
     assert free[0, 3] == pytest.approx(0.15, abs=0.02)
     assert free[1, 3] < 0.0  # inside the box itself
-    cup, goal = one.neighbours([0], np.array([0]), placed[:1])[0]
+    cup, goal, own = one.neighbours([0], np.array([0]), placed[:1])[0]
     assert cup[0] > 0.5 and free[0, 3] < cup[3] < CLEARANCE_RANGE_M
+    np.testing.assert_array_equal(own, free[0])  # the target is the nearest of all
+    assert free[2].tolist() == [0.0, 0.0, 0.0, np.float32(CLEARANCE_RANGE_M)]
+    held = one.homes[0]
+    held.held = 0
+    np.testing.assert_array_equal(one.neighbours([0], np.array([0]), placed[:1])[0, 2], own)
+    held.held = -1
     np.testing.assert_allclose(goal, [1.0, 0.0, 0.0, 0.3 - half_x], atol=2e-3)
     both = np.array([2]), placed[2:]
     assert one.neighbours([0], *both)[0, 1].tolist() == [0.0, 0.0, 0.0, np.float32(0.4)]
@@ -211,7 +217,7 @@ def test_with_a_margin_other_objects_appear_nearer_to_the_hand(one: MujocoSimula
     np.testing.assert_array_equal(plain[HAND_POINTS:], nearer[HAND_POINTS:])
     found = [each.neighbours([0], np.array([0]), placed[:1])[0, :, 3] for each in (one, wary)]
     assert (found[0] < CLEARANCE_RANGE_M).all()
-    np.testing.assert_allclose(found[0] - found[1], 0.03, atol=1e-6)
+    np.testing.assert_allclose(found[0] - found[1], [0.03, 0.03, 0.0], atol=1e-6)
 
 
 def test_a_margin_that_cannot_be_is_refused() -> None:

@@ -151,9 +151,10 @@ class Simulator(Protocol):
     def neighbours(
         self, env_ids: Sequence[int], targets: np.ndarray, points: np.ndarray
     ) -> np.ndarray:
-        """Returns the nearest loose objects to the cups and to `points` (n, 3).
+        """Returns where the loose objects nearest to the cups and to `points` (n, 3) are.
 
-        Held objects and the objects `targets` (n,) do not count.
+        Held objects and the objects `targets` (n,) do not count. The last row is for the targets
+        themselves, from the cups.
 
         Returns:
             (n, NEIGHBOUR_ROWS, 4) float32; see `tpsrl.sim.clearance.Clearance.neighbours`.

@@ -21,7 +21,6 @@ from tpsrl.world.fetch import (
     GRIPPER,
     HAND_POINTS,
     HELD_POINTS,
-    NEIGHBOUR_ROWS,
 )
 
 _CENTRE = np.array((0.1, 0.0, 0.7))  # centre of the arm's reach, in the base frame (m)
@@ -92,13 +91,14 @@ class Clearance:
         )
 
     def neighbours(self, one: MujocoHome, target: int, point: np.ndarray, out: np.ndarray) -> None:
-        """Writes the nearest loose objects to the cup and to a point.
+        """Writes where the nearest loose objects and the target are.
 
-        Rows of `out` (2, 4) float32 are as in `measure`, first for the cup, then for `point` (3,)
-        in the world frame (m). The held object and the object in slot `target` do not count.
+        Rows of `out` (3, 4) float32 are as in `measure`: from the cup and from `point` (3,), in the
+        world frame (m), to the nearest object other than the held one and the one in slot `target`,
+        and from the cup to the target, without a margin.
         """
         tip = np.array((GRIPPER + CUP, 0.0, 0.0))
-        points = np.empty((NEIGHBOUR_ROWS, 3))
+        points = np.empty((2, 3))
         _place(one.xpos[self._wrist], one.xmat[self._wrist], tip, points[0])
         points[1] = point
         _measure_loose(
@@ -135,19 +135,22 @@ def _measure_loose(
     out: np.ndarray,
 ) -> None:
     found = np.empty(4)
-    for p in range(len(points)):
+    for p in range(len(out)):
         row = out[p]
         row[0], row[1], row[2], row[3] = 0.0, 0.0, 0.0, CLEARANCE_RANGE_M
+        of_target = p == len(points)
+        point = points[0 if of_target else p]
+        apart = 0.0 if of_target else margin
         for i in range(len(geoms)):
             g = geoms[i]
-            if slots[i] == held or slots[i] == target:
+            if of_target != (slots[i] == target) or (slots[i] == held and not of_target):
                 continue
-            if geom_margin[g] <= 0.5 * NEVER_M:
+            if geom_margin[g] <= 0.5 * NEVER_M and not of_target:
                 continue
-            if _beyond(geom_pos[g], geom_bound[g], points[p], row[3] + margin):
+            if _beyond(geom_pos[g], geom_bound[g], point, row[3] + apart):
                 continue
-            _nearest(kinds[i], geom_pos[g], geom_mat[g], geom_size[g], points[p], found)
-            found[3] -= margin
+            _nearest(kinds[i], geom_pos[g], geom_mat[g], geom_size[g], point, found)
+            found[3] -= apart
             if found[3] < row[3]:
                 _in_frame(turn, found, row)
 

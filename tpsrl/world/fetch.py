@@ -103,7 +103,8 @@ CLEARANCE_POINTS = (
 )
 HAND_POINTS, HELD_POINTS = 2, 2
 CLEARANCE_ROWS = len(CLEARANCE_POINTS) + HELD_POINTS
-NEIGHBOUR_ROWS = 2  # points whose nearest loose object is measured: cup and goal
+# Loose objects that are measured: nearest to the cup, nearest to the goal, and the target.
+NEIGHBOUR_ROWS = 3
 
 
 def laser_angles() -> tuple[float, ...]:
