@@ -58,8 +58,8 @@ class Readings:
 
     From the engine: `laser` (n, rays) is `tpsrl.sim.base.Simulator.laser`, `clearance`
     (n, points, 4) `Simulator.clearance`, `neighbours` (n, points, 4) `Simulator.neighbours`,
-    `motion` (n, 6) `Simulator.object_velocity`. `pictures` are those of `Simulator.look` by name,
-    set only for policies that act in a plan or in an evaluation.
+    `gaps` (n, 2) `gaps_of` these, `motion` (n, 6) `Simulator.object_velocity`. `pictures` are those
+    of `Simulator.look` by name, set only for policies that act in a plan or in an evaluation.
 
     From earlier steps: `trail` (n, 3, 3) is `skills.envs.trail.Trail.away`, `explored` (n, 3)
     `tpsrl.world.explored.ExploredMaps.ahead`, `frontier` (n, 3)
@@ -76,6 +76,7 @@ class Readings:
     laser: Any = None
     clearance: Any = None
     neighbours: Any = None
+    gaps: Any = None
     motion: Any = None
     trail: Any = None
     explored: Any = None
@@ -223,17 +224,19 @@ def _neighbours(seen: SensorContext) -> Array:
 
 
 def _gaps(seen: SensorContext) -> Array:
-    return gaps_of(seen.readings.neighbours)
+    return seen.readings.gaps
 
 
-def gaps_of(neighbours: Array) -> Array:
+def gaps_of(neighbours: Array, margin: float) -> Array:
     """Returns the distances (n, 2) in m from the cups to their targets and to other objects.
 
     Args:
         neighbours: (n, `NEIGHBOUR_ROWS`, 4), see `tpsrl.sim.base.Simulator.neighbours`
+        margin: distance in m by which other objects appear nearer in `neighbours`
     """
     xp = array_namespace(neighbours)
-    return xp.stack([neighbours[:, -1, 3], neighbours[:, 0, 3]], axis=-1)
+    other = xp.minimum(neighbours[:, 0, 3] + margin, CLEARANCE_RANGE_M)
+    return xp.stack([neighbours[:, -1, 3], other], axis=-1)
 
 
 def _trail(seen: SensorContext) -> Array:

@@ -92,6 +92,7 @@ class SkillBatch:
             self.thresholds,
             rewards_way=self.settings.way != 0.0,
             rewards_hand=self.settings.hand != 0.0,
+            object_margin=options.object_margin,
         )
         self._heights = HeightMaps(simulator.num_envs) if inputs.height_map else None
 
@@ -173,7 +174,7 @@ class SkillBatch:
             self.thresholds,
             path,
             object_pos,
-            None if near is None else sensors.gaps_of(near),
+            None if near is None else sensors.gaps_of(near, self.options.object_margin),
         )
         if whole:
             self._task = after
@@ -312,7 +313,7 @@ class SkillBatch:
                 self.thresholds,
                 self._maps.path([env_id]),
                 None if self._object_pos is None else self._object_pos[[env_id]],
-                None if near is None else sensors.gaps_of(near),
+                None if near is None else sensors.gaps_of(near, self.options.object_margin),
             )
             self._terms = tuple(outcome.reward_terms)
         return self._terms

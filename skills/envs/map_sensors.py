@@ -28,6 +28,7 @@ from skills.core.sensors import (
     TRAIL,
     WAY,
     Readings,
+    gaps_of,
 )
 from skills.core.skill import Skill
 from skills.core.state import TaskState
@@ -65,6 +66,7 @@ class MapSensors:
         thresholds: success thresholds of the skill
         rewards_way: whether progress of the base along its path is rewarded
         rewards_hand: whether progress of the cup along its path is rewarded
+        object_margin: distance in metres by which other objects appear nearer to the hand
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class MapSensors:
         thresholds: Any,
         rewards_way: bool = False,
         rewards_hand: bool = False,
+        object_margin: float = 0.0,
     ) -> None:
         self._skill, reach_m = skill, skill.reach_m(thresholds)
         self.drives = reach_m is not None or skill.follows_path
@@ -106,7 +109,8 @@ class MapSensors:
         self._sees_laser = bool({LASER, EXPLORED, FRONTIER} & {*names})
         self._feels = CLEARANCE in names
         self._sees_motion = MOTION in names
-        self._sees_neighbours = bool({NEIGHBOURS, GAPS} & {*names})
+        self._sees_gaps, self._margin_m = GAPS in names, object_margin
+        self._sees_neighbours = self._sees_gaps or NEIGHBOURS in names
         self._shows_way = WAY in names
         self._follows = skill.follows_path or rewards_way or rewards_hand
 
@@ -210,6 +214,8 @@ class MapSensors:
         if self._sees_neighbours and readings.neighbours is None:
             points = np.asarray(self._skill.destination(state))
             readings.neighbours = simulator.neighbours(env_ids, targets, points)
+        if self._sees_gaps and readings.neighbours is not None:
+            readings.gaps = gaps_of(readings.neighbours, self._margin_m)
         return readings
 
     def read_explored(

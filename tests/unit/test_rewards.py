@@ -39,7 +39,7 @@ from skills.registry import get, names, planned, registered
 from tpsrl import config
 from tpsrl.errors import UserError
 from tpsrl.world import action as act
-from tpsrl.world.fetch import HEAD_CAMERA_POS, HEAD_CAMERA_TARGET
+from tpsrl.world.fetch import HEAD_CAMERA_POS, HEAD_CAMERA_TARGET, NEIGHBOUR_ROWS
 from tpsrl.world.state import JOINTS, WorldState
 
 AHEAD = SkillGoal(position=(1.0, 6.0, 0.8))  # 4 m in front of the robot
@@ -626,7 +626,8 @@ def two_steps(name: str, worlds: list, goals: Goals, actions: list) -> dict[str,
             facing=world_.ee_pos[:, 0],
             extent=world_.ee_pos,
             clearance=world_.ee_quat[:, None, :],
-            neighbours=world_.ee_quat[:, None, :],
+            neighbours=world_.ee_quat[:, [[0, 1, 2, 3]] * NEIGHBOUR_ROWS],
+            gaps=world_.ee_quat[:, :2],
             motion=world_.ee_quat[:, [0, 1, 2, 1, 2, 3]],
             trail=world_.ee_quat[:, [[0, 1, 2], [1, 2, 3], [2, 3, 0]]],
             explored=world_.ee_pos,

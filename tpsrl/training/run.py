@@ -5,7 +5,7 @@ import dataclasses
 import shutil
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from tpsrl import config
 from tpsrl.errors import UserError
@@ -13,17 +13,19 @@ from tpsrl.rl.policy.settings import TIMM
 from tpsrl.rl.run.settings import TrainSettings
 from tpsrl.runtime import files, locks
 from tpsrl.runtime.processes import end_with_starter
-from tpsrl.training import checks, demos, ranks
+from tpsrl.training import checks, cloning, demos, ranks
 from tpsrl.training.fine_tuning import widened
 from tpsrl.training.loading import CONFIG, LATEST
 from tpsrl.training.settings import TrainingSettings
 from tpsrl.training.task import make
 
 if TYPE_CHECKING:
+    from skills.core.choices import SensorChoice
     from tpsrl.rl.distributed.group import Group
     from tpsrl.rl.run.checkpoint import Checkpoint
 
 _RUNS, _STATES = "runs", 12  # folder of recorded runs, and number of states kept of each
+_CLONE = "clone"  # folder of the policy cloned from them
 
 
 def train(settings: TrainingSettings) -> int:
@@ -49,14 +51,18 @@ def train(settings: TrainingSettings) -> int:
 
 
 def _with_runs(settings: TrainingSettings) -> TrainingSettings:
-    """Records runs of the scripted skill, if `preset.along` is set, and adds them as start states.
+    """Records runs of the scripted skill, if `preset.along` is set, and uses them.
+
+    Start states lie along the runs unless others are given, and the initial policy is cloned from
+    them with `preset.clone` unless one is given.
 
     Raises:
         UserError: the skill has no scripted version, or this process is one of several ranks, which
             would all record.
     """
     count, resumed = settings.preset.along, settings.resume is not None
-    if not count or resumed or settings.start_states is not None:
+    clones = settings.preset.clone > 0 and settings.init is None
+    if not count or resumed or (settings.start_states is not None and not clones):
         return settings
     if ranks.in_job():
         raise UserError(
@@ -65,6 +71,11 @@ def _with_runs(settings: TrainingSettings) -> TrainingSettings:
         )
     from skills import registry
 
+    if clones and settings.preset.policy.encoder != "state":
+        raise UserError(
+            "preset.clone: runs are recorded without images, so the policy must have none; "
+            "nearest: 0"
+        )
     if registry.get(settings.skill).scripted is None:
         raise UserError(
             f"preset.along: {settings.skill} has no scripted version to record; nearest: 0"
@@ -88,8 +99,40 @@ def _with_runs(settings: TrainingSettings) -> TrainingSettings:
         out=str(out / _RUNS),
     )
     demos.record(recorded)
+    if clones:
+        settings = dataclasses.replace(settings, init=str(_cloned(settings, out)))
+    if settings.start_states is not None:
+        return settings
     starts = f"own:0.25,rearranged:0.25,along:{out / _RUNS}:0.5"
     return dataclasses.replace(settings, start_states=checks.whole_paths(starts, "preset.along"))
+
+
+def _cloned(settings: TrainingSettings, out: Path) -> Path:
+    """Clones the recorded runs; returns the checkpoint of the policy."""
+    from tpsrl.rl.run import warm_start
+
+    policy = dataclasses.replace(settings.preset.policy, critic=False)
+    made = cloning.clone(
+        cloning.CloneSettings(
+            skill=settings.skill,
+            demos=str(out / _RUNS),
+            preset=dataclasses.replace(cloning.CloneSettings().preset, policy=policy),
+            sensors=settings.sensors or cast("SensorChoice", settings.preset.sensors or "full"),
+            frames=settings.preset.clone,
+            validation_episodes=0,
+            num_objects=settings.num_objects,
+            num_episodes=settings.num_episodes,
+            engine=settings.engine,
+            habitat=settings.habitat,
+            skill_modules=settings.skill_modules,
+            encoder_modules=settings.encoder_modules,
+            seed=settings.seed,
+            processes=settings.processes or None,
+            threads=settings.threads,
+            out=str(out / _CLONE),
+        )
+    )
+    return warm_start.find(str(made))
 
 
 def _train(settings: TrainingSettings, group: "Group") -> int:

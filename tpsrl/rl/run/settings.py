@@ -98,6 +98,13 @@ class TrainSettings:
         minimum=0,
         maximum=100_000,
     )
+    clone: int = config.option(
+        0,
+        "number of frames of these runs on which to clone the initial policy, unless init= is "
+        "given; 0: random initial weights",
+        minimum=0,
+        maximum=1_000_000_000,
+    )
     object_margin: float = config.option(
         0.0,
         "distance (m) by which objects other than the target appear nearer to the hand in "
