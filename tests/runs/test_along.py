@@ -2,10 +2,12 @@
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from toy_training import SETTINGS, Silent
 
 from skills.core import sensors
@@ -18,8 +20,10 @@ from tpsrl import cli
 from tpsrl.errors import UserError
 from tpsrl.rl.envs.vec_env import EpisodeStats
 from tpsrl.rl.envs.worker_pool import WorkerEnvPool
+from tpsrl.rl.run import checkpoint
 from tpsrl.rl.run.practice import Practice
 from tpsrl.rl.run.trainer import Trainer, TrainSchedule, TrainTask, load_latest
+from tpsrl.training import demos
 
 FEW = ["num_episodes=2", "num_objects=12", "processes=1", "camera=false", "disturbed=0"]
 
@@ -222,6 +226,27 @@ def test_first_episodes_end_at_different_times() -> None:
         gone = [env._batch.steps(home) for home in range(6)]
         env.close()
         assert (len(set(gone)) > 3) == desynchronised and max(gone) < 50
+
+
+def test_a_teacher_begins_as_a_clone_of_its_recorded_runs(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def record(settings: demos.DemosSettings) -> None:
+        assert (settings.num, settings.agent, settings.states) == (2, "scripted", 12)
+        shutil.copytree(runs, str(settings.out))
+
+    monkeypatch.setattr(demos, "record", record)
+    words = ["train", "pick", "preset=teacher", "preset.along=2", f"out={tmp_path / 'run'}"]
+    assert cli.main([*words, "preset.policy.encoder=nature_cnn"]) == 2
+    assert "preset.clone: runs are recorded without images" in capsys.readouterr().err
+    words += ["preset.num_envs=4", "preset.num_steps=8", "preset.min_batch=4", "preset.steps=32"]
+    words += ["preset.clone=2000", "preset.collector=sync", "processes=0", "threads=1"]
+    assert cli.main([*words, *FEW[:2], "validation_episodes=0", "logger=none"]) == 0
+    clone = checkpoint.load(tmp_path / "run" / "clone" / checkpoint.FOLDER / checkpoint.BEST)
+    trained = checkpoint.load(tmp_path / "run" / checkpoint.FOLDER / checkpoint.LATEST)
+    # Only the critic is trained at first (`preset.ppo.value_warm_up`).
+    assert trained.steps == 32
+    assert torch.equal(*(each.tensors["policy.trunk.embed.0.weight"] for each in (clone, trained)))
 
 
 def test_the_sensors_of_a_teacher_are_recorded(runs: Path) -> None:
