@@ -15,6 +15,7 @@ from skills.core.sensors import (
     FRONTIER,
     FULL,
     GAZES,
+    GRIP_RULE,
     LASER,
     TEACHER,
     Sensor,
@@ -23,6 +24,7 @@ from skills.core.sensors import (
 from skills.core.skill import Skill
 from tpsrl.errors import UserError, unknown
 from tpsrl.rl.envs.vec_env import MAP
+from tpsrl.world import action as act
 from tpsrl.world import cameras, height_map
 from tpsrl.world.cameras import HEAD_DEPTH, Sides
 
@@ -96,6 +98,15 @@ class PolicyInputs:
         layout = self.layout()
         lies = next((layout[name] for name in GAZES if name in layout), slice(0, 0))
         return lies.start, lies.stop
+
+    @property
+    def grip_rule(self) -> tuple[int, int]:
+        """Column of "state" with the grip of the rule, and the grip's dimension in an action.
+
+        (0, 0) without the sensor.
+        """
+        column = self.layout().get(GRIP_RULE)
+        return (0, 0) if column is None else (column.start, act.GRIP)
 
     @property
     def privileged(self) -> tuple[str, ...]:
@@ -191,7 +202,11 @@ def _chosen(skill: Skill, choice: str | tuple[str, ...] | None, camera: bool) ->
         raise unknown("sensors", choice, CHOICES)
     if choice in ("full", "teacher"):
         full = skill.full_sensors or FULL
-        return full if choice == "full" else tuple(dict.fromkeys((*full, *TEACHER)))
+        return (
+            full
+            if choice == "full"
+            else tuple(dict.fromkeys((*full, *TEACHER, *skill.teacher_sensors)))
+        )
     if choice in ("fetch", "mapping", "gaze"):
         more = {"mapping": _on_own_map(skill), "gaze": skill.gaze_sensors}.get(choice, ())
         return tuple(dict.fromkeys((*skill.sensors, *skill.fetch_sensors, *FETCH, *more)))

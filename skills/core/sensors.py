@@ -329,6 +329,7 @@ MOTION = "motion"  # velocity of the object, from the engine
 CLEARANCE = "clearance"  # clearance of the robot's body, from the engine
 NEIGHBOURS = "neighbours"  # loose objects near cup and goal, from the engine
 GAPS = "gaps"  # distances of the cup from objects, from the engine
+GRIP_RULE = "grip_rule"  # whether to close the grip, by these distances
 TRAIL = "trail"  # recent positions of cup and base
 ELAPSED = "elapsed"  # time since the skill began
 
@@ -440,7 +441,9 @@ def known(skill: Skill) -> Mapping[str, Sensor]:
 
 def measured(names: Iterable[str]) -> frozenset[str]:
     """Returns the entries of `tpsrl.sim.base.MEASURES` that the sensors `names` need."""
-    return frozenset(MEASURES).intersection(NEIGHBOURS if name == GAPS else name for name in names)
+    return frozenset(MEASURES).intersection(
+        NEIGHBOURS if name in (GAPS, GRIP_RULE) else name for name in names
+    )
 
 
 def observe(skill: Skill, names: tuple[str, ...], seen: SensorContext) -> Array:

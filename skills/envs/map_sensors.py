@@ -18,6 +18,7 @@ from skills.core.sensors import (
     FACING,
     FRONTIER,
     GAPS,
+    GRIP_RULE,
     HAND_WAY,
     LASER,
     MOTION,
@@ -109,7 +110,8 @@ class MapSensors:
         self._sees_laser = bool({LASER, EXPLORED, FRONTIER} & {*names})
         self._feels = CLEARANCE in names
         self._sees_motion = MOTION in names
-        self._sees_gaps, self._margin_m = GAPS in names, object_margin
+        self._sees_gaps = bool({GAPS, GRIP_RULE} & {*names})
+        self._margin_m = object_margin
         self._sees_neighbours = self._sees_gaps or NEIGHBOURS in names
         self._shows_way = WAY in names
         self._follows = skill.follows_path or rewards_way or rewards_hand

@@ -428,6 +428,7 @@ def spec_of(options: EnvOptions, source: StartSource | None) -> EnvSpec:
         (act.GRIP, act.STOP),
         len(CLASSES) if options.inputs.shows(SEMANTIC) else 0,
         options.inputs.gaze,
+        options.inputs.grip_rule,
     )
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from skills.pick.gripping import may_grip
 from skills.scripted.folding import AT_REST_M
 from skills.scripted.moves import Steps
 from skills.scripted.routine import Routine, Run
@@ -19,9 +20,6 @@ _LIFT_RAD = 0.35  # lifts that need more are left to the path to rest
 _LIFTED_M = 0.03  # clearance from which the object drags nothing along
 _PRESS_M = 0.025  # how far beyond the planned contact the cup may push
 _ROLLS_M, _GONE_M = 0.002, 0.3  # per step, below which it lies still; from the planned position
-# Suction starts when the object is within _RIM_M of the cup's centre, where the rim may touch it.
-# With another object within _CLEAR_M, suction starts only at contact.
-_RIM_M, _CLEAR_M, _TOUCHING_M = 0.026, 0.036, 0.002
 _MOVED_M = 0.02  # motion of the object that invalidates the planned grasp
 
 
@@ -45,9 +43,7 @@ class ScriptedPick(Routine):
     def still(self) -> np.ndarray:
         """See `Routine.still`; suction is on only where the cup cannot grasp another object."""
         if self.phase == "contact" and self.world.held[0] < 0:
-            own, other = self._gaps()
-            alone = own < _RIM_M and other > _CLEAR_M
-            self.grip = 1.0 if alone or own < _TOUCHING_M else -1.0
+            self.grip = 1.0 if may_grip(*self._gaps()) else -1.0
         return super().still()
 
     def _gaps(self) -> tuple[float, float]:

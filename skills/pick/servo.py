@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from skills.pick.gripping import may_grip
 from skills.scripted.servoing import Servo
 from tpsrl.motion.base.stances import Stances
 from tpsrl.motion.scene import Scene
@@ -16,7 +17,6 @@ from tpsrl.world.reach import CUP_AXIS, NO_OFFSET
 from tpsrl.world.state import WorldState
 
 _PRESS_M = 0.02  # how far beyond contact the cup may push
-_RIM_M, _CLEAR_M, _TOUCHING_M = 0.026, 0.036, 0.002  # as in `skills.pick.scripted`
 
 
 class ServoPick(Servo):
@@ -51,8 +51,7 @@ class ServoPick(Servo):
         action: np.ndarray,
     ) -> np.ndarray:
         """See `Servo.finish`; pushes beyond contact, with suction unless another object is near."""
-        own, other = self._gaps(scene, world)
-        if (own < _RIM_M and other > _CLEAR_M) or own < _TOUCHING_M:
+        if may_grip(*self._gaps(scene, world)):
             action[act.GRIP] = 1.0
         touch, turn = cup_pose(there)
         axis = turn[:, 0].copy()

@@ -6,15 +6,18 @@ stationary base (`PickThresholds.arm_rad`, `still`).
 """
 
 import dataclasses
+from typing import ClassVar
 
 from skills.core.arrays import Array
 from skills.core.conditions import Condition, Conditions
 from skills.core.context import MeasureContext, StartContext, StepContext
 from skills.core.geometry import Constant, array_namespace, each, length, millimetres
 from skills.core.measures import Measures, Memory, common
+from skills.core.sensors import GRIP_RULE, Sensor, SensorContext
 from skills.core.settings import TaskSettings
 from skills.core.skill import DROPPED, WRONG_OBJECT, Evaluation, Skill
 from skills.core.state import TaskState
+from skills.pick.gripping import may_grip
 from tpsrl import config
 from tpsrl.world import action
 from tpsrl.world.fetch import REST_ARM
@@ -67,6 +70,13 @@ class PickMemory(Memory):
 PickStep = StepContext[PickSettings, PickThresholds, PickMeasures, PickMemory]
 
 
+def _grip_rule(seen: SensorContext) -> Array:
+    """Returns 1 where the grip should be closed, else -1, (n, 1)."""
+    own, other = seen.readings.gaps[:, 0], seen.readings.gaps[:, 1]
+    closed = (seen.world.held >= 0) | may_grip(own, other)
+    return array_namespace(own).where(closed, 1.0, -1.0)[:, None]
+
+
 class Pick(Skill[PickSettings, PickThresholds, PickMeasures, PickMemory]):
     """Definition of Pick; `SkillGoal.object` is the object to pick."""
 
@@ -78,6 +88,8 @@ class Pick(Skill[PickSettings, PickThresholds, PickMeasures, PickMemory]):
     sensors = ("start_from_ee", "arm", "holding", "to_rest")
     fetch_sensors = ("ee", "start_reach")
     grips_by_gaps = True
+    own_sensors: ClassVar[dict[str, Sensor]] = {GRIP_RULE: Sensor(1, _grip_rule, True, -1.0, 1.0)}
+    teacher_sensors = (GRIP_RULE,)
     gaze_sensors = ("start_gaze",)
 
     def measure(self, now: MeasureContext[PickThresholds]) -> PickMeasures:
@@ -139,14 +151,13 @@ class Pick(Skill[PickSettings, PickThresholds, PickMeasures, PickMemory]):
     def should_be_open(self, step: PickStep) -> Array:
         """Returns whether the grip should be open (n,).
 
-        It should be open with an empty hand, unless the cup is about to touch the object and is
-        nearer to it than to any other one. If the distances to surfaces are not measured, the
+        It should be open with an empty hand, unless the cup is about to touch the object and no
+        other one (`skills.pick.gripping`). If the distances to surfaces are not measured, the
         object's centre has to be within 0.15 m and the nearest.
         """
         world, distance = step.world, step.measures.distance
         if step.gaps is not None:
-            own, other = step.gaps[:, 0], step.gaps[:, 1]
-            return (world.held < 0) & ~((own < _TOUCHING_M) & (own + _APART_M < other))
+            return (world.held < 0) & ~may_grip(step.gaps[:, 0], step.gaps[:, 1])
         xp = array_namespace(world.base)
         away = length(world.object_pos - world.ee_pos[:, None, :])  # NaN for empty slots
         nearer = xp.any(away < distance[:, None] - _SAME_M, axis=-1)
@@ -159,8 +170,6 @@ class Pick(Skill[PickSettings, PickThresholds, PickMeasures, PickMemory]):
 
 _AT_HAND_M = 0.15  # from the cup: half the diagonal of the largest object
 _SAME_M = 1e-6
-# From the cup to the object's surface; how much farther other objects must be.
-_TOUCHING_M, _APART_M = 0.03, 0.015
 _REST = Constant(REST_ARM)
 
 

@@ -224,7 +224,8 @@ def test_pick_may_close_the_grip_when_about_to_touch_its_object_first() -> None:
         return float(outcome.reward_terms["grip"][0])
 
     assert penalty(0.02, 0.04) == 0.0
-    assert penalty(0.02, 0.03) == penalty(0.04, 0.1) == penalty(np.inf, 0.01) == -0.5
+    assert penalty(0.0, 0.01) == 0.0
+    assert penalty(0.02, 0.03) == penalty(0.04, 0.1) == penalty(0.4, 0.01) == -0.5
 
 
 def test_a_stop_that_is_called_too_early_is_penalised() -> None:

@@ -30,7 +30,8 @@ class EnvSpec:
     (`VecEnv.weigh`). Of the parts `switches` of an action only the sign has an effect. `classes` is
     the number of classes in class pictures. `gaze` are the first column of "state" that holds the
     goal's place in the head's picture (right and down in [-1, 1], distance in metres), and the one
-    behind the last.
+    behind the last. `grip_rule` are a column of "state" that holds a value for a part of an action,
+    1 or -1, and that part; (0, 0) for none.
     """
 
     observations: dict[str, tuple[int, ...]]
@@ -43,6 +44,7 @@ class EnvSpec:
     switches: tuple[int, ...] = ()
     classes: int = 0
     gaze: tuple[int, int] = (0, 0)
+    grip_rule: tuple[int, int] = (0, 0)
 
     @property
     def start_groups(self) -> int:

@@ -32,6 +32,7 @@ CRITIC = "critic"  # observation (n, c) of the true state, input of the critic
 VISION = "vision"  # observation (n, V) in rollouts: output of frozen encoders, instead of images
 _CRITIC_WIDTH, _CRITIC_LAYERS = 256, 2
 _ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "selu": nn.SELU}
+_RULED_STD = 0.01  # of a switch that is set by a rule to 1 or -1
 MAGNIFIED = (4.0, 20.0)  # factors of the state before tanh
 
 
@@ -74,6 +75,10 @@ class ActorCritic(nn.Module):
             glimpse.check(spec, settings.glimpse)
             if settings.frozen_encoder or settings.encoder == "state":
                 raise UserError("glimpse: needs an encoder that learns; nearest: 0")
+        if settings.grip_rule and not any(spec.grip_rule):
+            raise UserError(
+                "grip_rule: needs the sensor grip_rule (Pick's teacher); nearest: false"
+            )
         self.spec, self.settings = spec, settings
         self.trunk = Trunk(spec, settings)
         self.value_trunk = Trunk(spec, settings) if settings.separate_value else None
@@ -283,8 +288,19 @@ class ActorCritic(nn.Module):
             value = self.value(observation[CRITIC])
         else:  # deployed, without the true state
             value = torch.zeros(len(mean), device=mean.device)
+        if self.settings.grip_rule:
+            mean, std = self._ruled(mean, std, observation["state"])
         shown = torch.where(self.mask, mean, 0.0)
         return PolicyStep(shown, std, value, memory, features[0], vision)
+
+    def _ruled(
+        self, mean: torch.Tensor, std: torch.Tensor, state: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Sets mean and standard deviation (n, A) of the grip by its rule, without randomness."""
+        column, part = self.spec.grip_rule
+        dimension = torch.arange(mean.shape[1], device=mean.device) == part
+        mean = torch.where(dimension, state[:, column, None], mean)
+        return mean, torch.where(dimension, _RULED_STD, std)
 
     def _autocast(self) -> contextlib.AbstractContextManager[Any]:
         if self.settings.dtype == "float32":

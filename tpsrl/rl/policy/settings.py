@@ -37,6 +37,7 @@ _LATER = (
     "narrowing",
     "normalise_observations",
     "glimpse",
+    "grip_rule",
 )
 
 
@@ -83,6 +84,9 @@ class PolicySettings:
         "side in pixels of a cut-out of head depth around the goal, beside the image at half its "
         "resolution (sensors=gaze); 0: none",
         minimum=0,
+    )
+    grip_rule: bool = config.option(
+        False, "close the grip by the sensor grip_rule instead of by the network (teachers of Pick)"
     )
     lstm_layers: int = config.option(
         2, "number of LSTM layers; 0: no memory", minimum=0, maximum=_MOST_LAYERS

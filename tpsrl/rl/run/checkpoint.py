@@ -49,6 +49,7 @@ class _Spec:
     mask: Annotated[tuple[bool, ...], msgspec.Meta(min_length=1)]
     rays: tuple[records.Count, records.Count] = (0, 0)
     gaze: tuple[records.Count, records.Count] = (0, 0)
+    grip_rule: tuple[records.Count, records.Count] = (0, 0)
     far: Annotated[float, msgspec.Meta(gt=0)] = 1.0
     classes: Annotated[int, msgspec.Meta(ge=0, le=256)] = 0
 
@@ -234,6 +235,7 @@ def policy_part(policy: ActorCritic) -> tuple[dict[str, torch.Tensor], dict[str,
         # Absent for policies without class pictures, as in older files.
         **({"classes": policy.spec.classes} if policy.spec.classes else {}),
         **({"gaze": policy.spec.gaze} if any(policy.spec.gaze) else {}),
+        **({"grip_rule": policy.spec.grip_rule} if policy.settings.grip_rule else {}),
     }
     note: dict[str, Any] = {"spec": spec, "policy": policy.settings.to_json()}
     module = encoders.encoder_module(policy.settings.encoder)
@@ -287,10 +289,18 @@ def policy_spec(checkpoint: Checkpoint) -> EnvSpec:
     fits = fits and "state" in shapes
     for first, behind in (seen.rays, seen.gaze):
         fits = fits and first <= behind <= shapes["state"][0]
+    column, part = seen.grip_rule
+    fits = fits and column < shapes["state"][0] and part < len(seen.mask)
     if not fits:
         raise checkpoint.refused("has no valid 'spec'")
     spec = EnvSpec(
-        shapes, seen.mask, rays=seen.rays, far=seen.far, classes=seen.classes, gaze=seen.gaze
+        shapes,
+        seen.mask,
+        rays=seen.rays,
+        far=seen.far,
+        classes=seen.classes,
+        gaze=seen.gaze,
+        grip_rule=seen.grip_rule,
     )
     if size.takes_too_much(spec):
         raise checkpoint.refused("has another network (the size of its observations)")

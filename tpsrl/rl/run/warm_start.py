@@ -46,6 +46,7 @@ _OWN = (
     "frozen_encoder",
     "switches",
     "switch_std",
+    "grip_rule",
 )
 _OF_ENCODER = ("encoder", "encoder_width", "visual_width")  # settings that shape an encoder
 _TRUNK, _VALUE_TRUNK, _VALUE_HEAD = "trunk.", "value_trunk.", "value_head."
