@@ -19,6 +19,7 @@ from tpsrl.rl.envs.vec_env import EnvSpec
 from tpsrl.rl.policy.actor_critic import ActorCritic
 from tpsrl.rl.policy.settings import PolicySettings
 from tpsrl.rl.run import checkpoint
+from tpsrl.world import action as act
 from tpsrl.world.cameras import CLASSES
 
 STATE = PolicySettings(encoder="state", state_width=8, lstm_layers=1, lstm_width=8)
@@ -37,7 +38,10 @@ def policy(
     inputs = PolicyInputs.of(skill, choice, depth, cameras=cameras)
     torch.manual_seed(seed)
     mask = tuple(definition.mask().tolist())
-    spec = EnvSpec(inputs.shapes(), mask, classes=len(CLASSES), gaze=inputs.gaze)
+    shown = {"gaze": inputs.gaze, "grip_rule": inputs.grip_rule}
+    spec = EnvSpec(
+        inputs.shapes(), mask, switches=(act.GRIP, act.STOP), classes=len(CLASSES), **shown
+    )
     made = ActorCritic(spec, network)
     with torch.no_grad():
         made.action_head.mean.weight.mul_(100.0)  # so that actions depend on observations

@@ -202,11 +202,8 @@ def _chosen(skill: Skill, choice: str | tuple[str, ...] | None, camera: bool) ->
         raise unknown("sensors", choice, CHOICES)
     if choice in ("full", "teacher"):
         full = skill.full_sensors or FULL
-        return (
-            full
-            if choice == "full"
-            else tuple(dict.fromkeys((*full, *TEACHER, *skill.teacher_sensors)))
-        )
+        more = () if choice == "full" else (*TEACHER, *skill.teacher_sensors)
+        return tuple(dict.fromkeys((*full, *more)))
     if choice in ("fetch", "mapping", "gaze"):
         more = {"mapping": _on_own_map(skill), "gaze": skill.gaze_sensors}.get(choice, ())
         return tuple(dict.fromkeys((*skill.sensors, *skill.fetch_sensors, *FETCH, *more)))

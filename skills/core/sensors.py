@@ -441,8 +441,9 @@ def known(skill: Skill) -> Mapping[str, Sensor]:
 
 def measured(names: Iterable[str]) -> frozenset[str]:
     """Returns the entries of `tpsrl.sim.base.MEASURES` that the sensors `names` need."""
+    of_neighbours = (GAPS, GRIP_RULE)
     return frozenset(MEASURES).intersection(
-        NEIGHBOURS if name in (GAPS, GRIP_RULE) else name for name in names
+        NEIGHBOURS if name in of_neighbours else name for name in names
     )
 
 

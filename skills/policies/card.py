@@ -11,7 +11,7 @@ from tpsrl.runtime.records import Count
 
 UNKNOWN = "not recorded"
 # Fields that older files lack, so omitted if empty.
-_LATER = ("cameras", "stuck_noise", "grip_within", "glimpse")
+_LATER = ("cameras", "stuck_noise", "grip_within", "glimpse", "grip_rule")
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Amount = Annotated[float, msgspec.Meta(ge=0, le=2**53)]
 
@@ -66,7 +66,8 @@ class Card:
     the duration of the training on `machine`. `stuck_noise` is the standard deviation of the noise
     while the robot is stuck. `grip_within` is the distance in metres from the object's first
     position within which the grip is always closed. `glimpse` is the side in pixels of the cut-out
-    of head depth around the goal, 0 for none.
+    of head depth around the goal, 0 for none. `grip_rule` is whether the sensor of this name sets
+    the grip.
     """
 
     skill: str
@@ -95,6 +96,7 @@ class Card:
     stuck_noise: Amount = 0.0
     grip_within: Amount = 0.0
     glimpse: Count = 0
+    grip_rule: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Returns the fields as JSON types, without empty ones of `_LATER`."""
@@ -141,6 +143,8 @@ def _facts(card: Card) -> list[tuple[str, str]]:
         acts += f"; noise of standard deviation {card.stuck_noise:g} while the robot is stuck"
     if card.grip_within:
         acts += f"; grip closed within {card.grip_within:g} m of the object's first position"
+    if card.grip_rule:
+        acts += "; the grip is that of the sensor grip_rule"
     delay = ", delayed by one step after the observation" if card.delay else ""
     half = f"half precision, mean actions within {card.difference:.1g} of full precision"
     return [

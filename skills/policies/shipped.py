@@ -111,6 +111,7 @@ def make(
         "version": tpsrl.__version__,
         "sight": half.settings.sight,
         "glimpse": half.settings.glimpse,
+        "grip_rule": half.settings.grip_rule,
     }
     digest = halving.digest(policy, deploy)
     if whole.note.get(_CARD) is None:

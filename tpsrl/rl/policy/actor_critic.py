@@ -76,9 +76,7 @@ class ActorCritic(nn.Module):
             if settings.frozen_encoder or settings.encoder == "state":
                 raise UserError("glimpse: needs an encoder that learns; nearest: 0")
         if settings.grip_rule and not any(spec.grip_rule):
-            raise UserError(
-                "grip_rule: needs the sensor grip_rule (Pick's teacher); nearest: false"
-            )
+            raise UserError("grip_rule: needs the sensor grip_rule; nearest: false")
         self.spec, self.settings = spec, settings
         self.trunk = Trunk(spec, settings)
         self.value_trunk = Trunk(spec, settings) if settings.separate_value else None

@@ -1,15 +1,19 @@
-"""Policies whose grip is closed near the object's first position."""
+"""Policies whose grip is set by a distance or a rule instead of by the network."""
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tiny_policies
+import torch
 
 from skills.policies import learned
 from skills.policies.deployed import GRIP_SENSOR
 from skills.policies.learned import NetworkActor
 from tpsrl.errors import UserError
+from tpsrl.rl.policy import gaussian
+from tpsrl.rl.run import checkpoint
 from tpsrl.world import action as act
 
 
@@ -37,3 +41,26 @@ def test_a_closed_grip_without_the_needed_sensor_is_refused(tmp_path: Path) -> N
     path = tiny_policies.save(tmp_path / "a.safetensors", made, {**deploy, "grip_within": 0.1})
     with pytest.raises(UserError, match="has grip_within, but not the sensor start_from_ee"):
         learned.load("navigate", path)
+
+
+def test_a_rule_sets_the_grip_whatever_the_network_says(tmp_path: Path) -> None:
+    network = dataclasses.replace(tiny_policies.STATE, switches=True, grip_rule=True)
+    with pytest.raises(UserError, match=r"^grip_rule: needs the sensor grip_rule; nearest: false"):
+        tiny_policies.policy("pick", "full", network)
+    made, deploy = tiny_policies.policy("pick", "teacher", network)
+    path = tiny_policies.save(tmp_path / "a.safetensors", made, deploy)
+    loaded = checkpoint.load_policy(checkpoint.load(path))
+    column, part = made.spec.grip_rule
+    state = torch.randn(8, *made.spec.observations["state"])
+    state[:, column] = torch.tensor([1.0, -1.0] * 4)
+    memory, first = made.initial_memory(8), torch.ones(8, dtype=torch.bool)
+    for each in (loaded, made):
+        step = each.act({"state": state}, torch.zeros(8, act.SIZE), memory, first)
+        drawn = gaussian.sample(step.mean, step.std, each.mask, torch.Generator())
+        for action in (step.mean, drawn):
+            assert torch.equal(action[:, part].sign(), state[:, column])
+    # Its probability is 1, so that nothing is learned from it.
+    (gradient,) = torch.autograd.grad(
+        made.log_prob(step.mean, step.std, drawn.detach()).sum(), made.action_head.mean.bias
+    )
+    assert gradient[part] == 0.0 and torch.count_nonzero(gradient) > 0
