@@ -1,13 +1,14 @@
-"""Training of a teacher without demonstrations, from its own starts or also from scripted runs.
+"""Training of a teacher from nothing, with and without recorded runs of the scripted robot.
 
     python -m benchmarks.teachers [skill=pick] [steps=4000000] [seeds=0,1,2] [runs=400]
-        [episodes=200] [variants=along,own] [processes=0] [threads=0] [out=out/teachers]
+        [episodes=200] [variants=clone,along,own] [processes=0] [threads=0] [out=out/teachers]
 
-Trains a policy of the true state (preset teacher) with every seed: from the skill's own starts, and
-from a mixture of starts, half of which are states within runs of the scripted robot, recorded once.
-Existing results are not repeated, and stopped trainings are resumed. Prints a table in Markdown of
-success over samples from validation starts, with sampled actions, and of the mean action's success
-at the end; the minutes are those of one training with its validations.
+Trains a policy of the true state (preset teacher) with every seed: from a clone of recorded runs,
+half of the starts along them (the preset as it is); from random weights with these starts; from
+random weights and the skill's own starts. Existing results are not repeated, and stopped trainings
+are resumed. Prints a table in Markdown of success over samples from validation starts, with sampled
+actions, and of the mean action's success at the end; the minutes are those of one training with its
+validations, without the recording.
 """
 
 import dataclasses
@@ -23,7 +24,12 @@ from tpsrl import config
 from tpsrl.errors import UserError
 from tpsrl.rl.run import metrics
 
-NAMES = {"along": "half of the starts along the way", "own": "own starts"}
+NAMES = {
+    "clone": "clone of recorded runs, half of the starts along them",
+    "along": "random weights, half of the starts along recorded runs",
+    "own": "random weights, own starts",
+}
+_WORDS = {"clone": [], "along": ["preset.clone=0"], "own": ["preset.along=0"]}
 _COLUMNS = 4  # points of the curve
 
 
@@ -34,7 +40,7 @@ class Settings:
     skill: str = config.option("pick", "which one")
     steps: int = config.option(4_000_000, "samples of a training", minimum=1)
     seeds: str = config.option("0,1,2", "by commas")
-    runs: int = config.option(400, "of the scripted robot, to start within", minimum=1)
+    runs: int = config.option(400, "of the scripted robot to record", minimum=1)
     episodes: int = config.option(200, "of each validation and of the evaluation", minimum=2)
     variants: str = config.option(",".join(NAMES), "by commas")
     processes: int = config.option(0, "workers; 0: one for each core", minimum=0)
@@ -50,7 +56,7 @@ class Teacher:
     seed: int
     folder: Path
 
-    def train(self, settings: Settings, recorded: Path) -> None:
+    def train(self, settings: Settings) -> None:
         """Starts or resumes the training, unless it is done."""
         rows = self.rows()
         if rows and rows[-1]["steps"] >= settings.steps:
@@ -58,9 +64,9 @@ class Teacher:
         if rows:
             run_tpsrl("train", f"resume={self.folder}", processes=settings.processes)
             return
-        own = {"own": "own", "along": f"own:0.25,rearranged:0.25,along:{recorded}:0.5"}
         words = ["train", settings.skill, "preset=teacher", f"seed={self.seed}"]
-        words += [f"start_states={own[self.variant]}", f"preset.steps={settings.steps}"]
+        words += [f"preset.along={settings.runs}", *_WORDS[self.variant]]
+        words += [f"preset.steps={settings.steps}"]
         words += [f"validate_every={settings.steps // _COLUMNS}", f"threads={settings.threads}"]
         words += [f"validation_episodes={settings.episodes}", f"out={self.folder}"]
         run_tpsrl(*words, processes=settings.processes)
@@ -83,29 +89,18 @@ class Teacher:
         return mean_success(settings.skill, self.folder, settings.episodes, settings.processes)
 
 
-def record(settings: Settings) -> Path:
-    """Returns the folder of the scripted robot's runs, which are recorded if missing."""
-    folder = Path(settings.out).absolute() / "runs"
-    if not folder.exists():
-        words = ["demos", settings.skill, "agent=scripted", "states=12", "camera=false"]
-        words += [f"num={settings.runs}", "disturbed=0.3", f"out={folder}"]
-        run_tpsrl(*words, processes=settings.processes)
-    return folder
-
-
 def main(words: Sequence[str]) -> None:
     """Makes missing runs and prints the table."""
     settings = config.load(Settings, config.parse(words))
     variants = chosen(settings.variants, NAMES)
     seeds = [int(word) for word in settings.seeds.split(",")]
-    recorded = record(settings) if "along" in variants else Path()
     at = [settings.steps * (column + 1) / _COLUMNS / 1e6 for column in range(_COLUMNS)]
     print(f"| starts | minutes | {' | '.join(f'{m:g} million' for m in at)} | mean action |")
     print("|---" * (_COLUMNS + 3) + "|")
     for variant in variants:
         row = [Teacher(variant, seed, Path(settings.out) / f"{variant}_{seed}") for seed in seeds]
         for teacher in row:
-            teacher.train(settings, recorded)
+            teacher.train(settings)
         curves = zip(*(teacher.curve() for teacher in row), strict=False)
         found = [cells(list(values)) for values in curves]
         found.append(cells([teacher.success(settings) for teacher in row]))
