@@ -17,7 +17,7 @@ from skills.core.sensors import GRIP_RULE, Sensor, SensorContext
 from skills.core.settings import TaskSettings
 from skills.core.skill import DROPPED, WRONG_OBJECT, Evaluation, Skill
 from skills.core.state import TaskState
-from skills.pick.gripping import may_grip
+from skills.pick.gripping import should_grip
 from tpsrl import config
 from tpsrl.world import action
 from tpsrl.world.fetch import REST_ARM
@@ -73,7 +73,7 @@ PickStep = StepContext[PickSettings, PickThresholds, PickMeasures, PickMemory]
 def _grip_rule(seen: SensorContext) -> Array:
     """Returns 1 where the grip should be closed, else -1, (n, 1)."""
     own, other = seen.readings.gaps[:, 0], seen.readings.gaps[:, 1]
-    closed = (seen.world.held >= 0) | may_grip(own, other)
+    closed = (seen.world.held >= 0) | should_grip(own, other)
     return array_namespace(own).where(closed, 1.0, -1.0)[:, None]
 
 
@@ -157,7 +157,7 @@ class Pick(Skill[PickSettings, PickThresholds, PickMeasures, PickMemory]):
         """
         world, distance = step.world, step.measures.distance
         if step.gaps is not None:
-            return (world.held < 0) & ~may_grip(step.gaps[:, 0], step.gaps[:, 1])
+            return (world.held < 0) & ~should_grip(step.gaps[:, 0], step.gaps[:, 1])
         xp = array_namespace(world.base)
         away = length(world.object_pos - world.ee_pos[:, None, :])  # NaN for empty slots
         nearer = xp.any(away < distance[:, None] - _SAME_M, axis=-1)

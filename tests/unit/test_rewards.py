@@ -223,9 +223,9 @@ def test_pick_may_close_the_grip_when_about_to_touch_its_object_first() -> None:
         )
         return float(outcome.reward_terms["grip"][0])
 
-    assert penalty(0.02, 0.04) == 0.0
+    assert penalty(0.02, 0.06) == penalty(0.1, 0.14) == 0.0
     assert penalty(0.0, 0.01) == 0.0
-    assert penalty(0.02, 0.03) == penalty(0.04, 0.1) == penalty(0.4, 0.01) == -0.5
+    assert penalty(0.02, 0.04) == penalty(0.2, 0.3) == penalty(0.4, 0.01) == -0.5
 
 
 def test_a_stop_that_is_called_too_early_is_penalised() -> None:
