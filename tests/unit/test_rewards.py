@@ -228,6 +228,22 @@ def test_pick_may_close_the_grip_when_about_to_touch_its_object_first() -> None:
     assert penalty(0.02, 0.04) == penalty(0.2, 0.3) == penalty(0.4, 0.01) == -0.5
 
 
+@pytest.mark.parametrize(
+    ("own", "other", "held", "rule"),
+    [
+        (0.1, 0.14, -1, 1.0),
+        (0.1, 0.12, -1, -1.0),
+        (0.2, 0.4, -1, -1.0),
+        (0.001, -0.01, -1, 1.0),
+        (0.2, 0.01, 0, 1.0),
+    ],
+)
+def test_the_rule_of_the_grip(own: float, other: float, held: int, rule: float) -> None:
+    readings = Readings(gaps=np.array([[own, other]]))
+    seen = SensorContext(None, None, world(held=np.array([held])), readings)
+    assert observation.observe(get("pick").definition, ("grip_rule",), seen) == rule
+
+
 def test_a_stop_that_is_called_too_early_is_penalised() -> None:
     here, there = at(1, 2), SkillGoal(position=(1.0, 3.0, 0.8))
     _, early = run("navigate", AHEAD, here, here, stop=True, wrong_stop=4.0)
