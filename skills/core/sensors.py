@@ -330,6 +330,7 @@ CLEARANCE = "clearance"  # clearance of the robot's body, from the engine
 NEIGHBOURS = "neighbours"  # loose objects near cup and goal, from the engine
 GAPS = "gaps"  # distances of the cup from objects, from the engine
 GRIP_RULE = "grip_rule"  # whether to close the grip, by these distances
+OF_GAPS = frozenset({GAPS, GRIP_RULE})  # sensors that need `Readings.gaps`
 TRAIL = "trail"  # recent positions of cup and base
 ELAPSED = "elapsed"  # time since the skill began
 
@@ -441,9 +442,8 @@ def known(skill: Skill) -> Mapping[str, Sensor]:
 
 def measured(names: Iterable[str]) -> frozenset[str]:
     """Returns the entries of `tpsrl.sim.base.MEASURES` that the sensors `names` need."""
-    of_neighbours = (GAPS, GRIP_RULE)
     return frozenset(MEASURES).intersection(
-        NEIGHBOURS if name in of_neighbours else name for name in names
+        NEIGHBOURS if name in OF_GAPS else name for name in names
     )
 
 

@@ -17,12 +17,11 @@ from skills.core.sensors import (
     EXPLORED,
     FACING,
     FRONTIER,
-    GAPS,
-    GRIP_RULE,
     HAND_WAY,
     LASER,
     MOTION,
     NEIGHBOURS,
+    OF_GAPS,
     SCAN,
     SHAPE,
     SIGHTING,
@@ -110,7 +109,7 @@ class MapSensors:
         self._sees_laser = bool({LASER, EXPLORED, FRONTIER} & {*names})
         self._feels = CLEARANCE in names
         self._sees_motion = MOTION in names
-        self._sees_gaps = bool({GAPS, GRIP_RULE} & {*names})
+        self._sees_gaps = not OF_GAPS.isdisjoint(names)
         self._margin_m = object_margin
         self._sees_neighbours = self._sees_gaps or NEIGHBOURS in names
         self._shows_way = WAY in names

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from skills.pick.gaps import gaps
 from skills.pick.gripping import may_grip
 from skills.scripted.folding import AT_REST_M
 from skills.scripted.moves import Steps
@@ -10,7 +11,6 @@ from tpsrl.motion.body.reach_search import Reach, under_something
 from tpsrl.motion.scene import Scene, look
 from tpsrl.motion.suction.grasps import destination, plan_pick, steps_to_come_out
 from tpsrl.world import action as act
-from tpsrl.world.collision import distances_to
 from tpsrl.world.kinematics import cup_pose, inverse
 from tpsrl.world.reach import CUP_AXIS, NO_OFFSET
 
@@ -43,17 +43,10 @@ class ScriptedPick(Routine):
     def still(self) -> np.ndarray:
         """See `Routine.still`; suction is on only where the cup cannot grasp another object."""
         if self.phase == "contact" and self.world.held[0] < 0:
-            self.grip = 1.0 if may_grip(*self._gaps()) else -1.0
+            objects = look(self.episode, self.world).objects
+            near = gaps(objects, self.goal.object, self.world)
+            self.grip = 1.0 if may_grip(*near) else -1.0
         return super().still()
-
-    def _gaps(self) -> tuple[float, float]:
-        """Returns the distances (m) of the cup's tip from the object and from the nearest other."""
-        bodies = look(self.episode, self.world).objects
-        cup = np.asarray(self.world.ee_pos[0], dtype=np.float64)
-        gaps = distances_to(bodies.kind, bodies.centre, bodies.rotation, bodies.half, cup)
-        own = float(gaps[self.goal.object])
-        gaps[self.goal.object] = np.inf
-        return own, float(gaps.min())
 
     def outdated(self) -> bool:
         """See `Routine.outdated`; the object has moved, or the held object has changed."""

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from skills.pick.gaps import gaps
 from skills.pick.gripping import may_grip
 from skills.scripted.servoing import Servo
 from tpsrl.motion.base.stances import Stances
@@ -11,7 +12,6 @@ from tpsrl.motion.scene import Scene
 from tpsrl.motion.suction.cup_targets import CupTargets
 from tpsrl.motion.suction.grasps import touch_targets
 from tpsrl.world import action as act
-from tpsrl.world.collision import distances_to
 from tpsrl.world.kinematics import cup_pose, inverse
 from tpsrl.world.reach import CUP_AXIS, NO_OFFSET
 from tpsrl.world.state import WorldState
@@ -51,18 +51,10 @@ class ServoPick(Servo):
         action: np.ndarray,
     ) -> np.ndarray:
         """See `Servo.finish`; pushes beyond contact, with suction unless another object is near."""
-        if may_grip(*self._gaps(scene, world)):
+        if may_grip(*gaps(scene.objects, self.goal.object, world)):
             action[act.GRIP] = 1.0
         touch, turn = cup_pose(there)
         axis = turn[:, 0].copy()
         beyond = touch + _PRESS_M * axis
         ok, posture = inverse(there, beyond, CUP_AXIS, axis, there, NO_OFFSET, 40, 0.3)
         return posture if ok else there
-
-    def _gaps(self, scene: Scene, world: WorldState) -> tuple[float, float]:
-        """Returns the distances (m) of the cup's tip from the object and from the nearest other."""
-        bodies, cup = scene.objects, np.asarray(world.ee_pos[0], dtype=np.float64)
-        gaps = distances_to(bodies.kind, bodies.centre, bodies.rotation, bodies.half, cup)
-        own = float(gaps[self.goal.object])
-        gaps[self.goal.object] = np.inf
-        return own, float(gaps.min())
