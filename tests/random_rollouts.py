@@ -50,6 +50,7 @@ class TinyPolicy(nn.Module):
             self.head = nn.Linear(WIDTH, spec.action_size + 1)
             self.log_std = nn.Parameter(torch.full((spec.action_size,), -0.5))
         self.register_buffer("mask", torch.tensor(spec.mask), persistent=False)
+        self.register_buffer("amounts", self.mask.clone(), persistent=False)
         self.calls: list[int] = []  # rows of each call of `act`
 
     def act(self, observation, previous_action, memory, is_first):

@@ -66,6 +66,8 @@ def reference_loss(policy: TinyPolicy, rollout: Rollout, settings: PPOSettings, 
         surrogate = min(ratio * advantage, ratio.clamp(low, high) * advantage)
         error = 0.5 * (steps[row][-1] - rollout.returns[row]) ** 2
         total = total + weight * (-surrogate + settings.value_coef * error - alpha * entropy)
+        change = (steps[row][:-1] - rollout.previous_action[row].clamp(-1, 1))[torch.tensor(MASK)]
+        total = total + settings.smooth_coef * change.square().sum()
     return total / len(rollout.rows)
 
 
@@ -79,6 +81,7 @@ def assert_same_gradient(policy: TinyPolicy, rollout: Rollout, settings: PPOSett
     # The entropy of `TinyPolicy` does not depend on the observation.
     bonus = alpha * found["entropy"] * found["importance_weight"]
     loss = found["policy_loss"] + settings.value_coef * found["value_loss"] - bonus
+    loss += settings.smooth_coef * found["action_change"]
     assert loss == pytest.approx(float(expected.detach()), rel=1e-4, abs=1e-5)
     for name, parameter in reference.named_parameters():
         torch.testing.assert_close(gradients(ppo)[name], parameter.grad, rtol=1e-4, atol=1e-6)
@@ -93,6 +96,11 @@ def test_gradient_of_the_packed_loss_equals_that_of_the_padded_one(seed):
     assert_same_gradient(
         perturbed(policy), rollout, dataclasses.replace(ONE_STEP, entropy_coef=0.05)
     )
+
+
+def test_gradient_with_a_loss_against_jitter_equals_the_reference():
+    rollout, policy, _ = collected(seed=2, rollouts=2)
+    assert_same_gradient(perturbed(policy), rollout, dataclasses.replace(ONE_STEP, smooth_coef=0.2))
 
 
 def test_gradient_with_stale_rows_equals_the_reference():

@@ -44,6 +44,7 @@ _MEASURED = (
     "correction",
     "teacher_loss",
     "auxiliary_loss",
+    "action_change",
 )
 _KL = _MEASURED.index("kl")
 
@@ -380,9 +381,8 @@ class PPO:
         """Makes one gradient step; returns the metrics of `_MEASURED`, computed before the step."""
         settings, rows = self.settings, part.rows
         observation = {name: t.index_select(0, rows) for name, t in rollout.observation.items()}
-        step = self.policy.evaluate(
-            observation, rollout.previous_action.index_select(0, rows), part.pack
-        )
+        previous = rollout.previous_action.index_select(0, rows)
+        step = self.policy.evaluate(observation, previous, part.pack)
         mean, std, value = step.mean.float(), step.std.float(), step.value.float()
         log_prob = self.policy.log_prob(mean, std, rollout.action.index_select(0, rows))
         entropy = self.policy.entropy(mean, std)
@@ -404,6 +404,10 @@ class PPO:
         )
         if not target.value_only and settings.surrogate:
             loss = loss + policy_loss - alpha * bonus
+        jump = (mean - previous.clamp(-1.0, 1.0))[:, self.policy.amounts]
+        change = jump.square().sum(1).mean()
+        if not target.value_only and settings.smooth_coef > 0.0:
+            loss = loss + settings.smooth_coef * change
         if target.label is not None and self._teacher is not None:
             weight = settings.switch_weight
             taught = self._teacher.distance(mean, target.labels(rows), self.policy.mask, weight)
@@ -435,7 +439,7 @@ class PPO:
             outside = ((ratio - 1.0).abs() > settings.clip).float().mean()
             measured = [policy_loss, value_loss, entropy.mean(), alpha, kl, outside]
             measured += [ratio.mean(), weights.mean(), norm, imitation, correction.mean()]
-            measured += [taught, auxiliary]
+            measured += [taught, auxiliary, change]
             return torch.stack(measured)
 
     def _features(

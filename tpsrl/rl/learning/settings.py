@@ -155,6 +155,12 @@ class PPOSettings:
     switch_weight: float = config.option(
         0.2, "weight of grip and stop in the distillation loss", minimum=0, maximum=_LARGEST_WEIGHT
     )
+    smooth_coef: float = config.option(
+        0.0,
+        "weight of the squared change from one action to the next mean, against jitter",
+        minimum=0,
+        maximum=_LARGEST_WEIGHT,
+    )
     auxiliary: str | None = config.option(
         None,
         "auxiliary loss of the policy's features: state (predicts the true state), cpca (CPC|A), "
