@@ -48,7 +48,11 @@ class TaskSettings:
         "penalty per metre or radian of motion of other drawers and doors",
         minimum=0,
     )
-    clutter: float = config.option(0.0, "penalty per metre of motion of other objects", minimum=0)
+    clutter: float = config.option(
+        0.0,
+        "penalty per metre of motion of other objects, and of one that is still to be picked",
+        minimum=0,
+    )
     near: float = config.option(
         0.0,
         "penalty per step and metre by which another object is less than 0.05 m from the cup on "

@@ -202,7 +202,9 @@ def step(
     if settings.joints > 0.0:
         amounts["joints"] = _pushed(task, world)
     if settings.clutter > 0.0 and object_pos is not None:
-        amounts["clutter"] = _knocked(task.object, object_pos, world.object_pos)
+        # An object that is still to be picked should not be pushed either.
+        own = xp.where(skill.seeks(context) & (world.held < 0), -1, task.object)
+        amounts["clutter"] = _knocked(own, object_pos, world.object_pos)
     if settings.near > 0.0 and gaps is not None:
         depth = xp.clip(_BESIDE_M - gaps[:, 1], 0.0, _BESIDE_M)
         amounts["near"] = xp.where(skill.seeks(context), depth, 0.0)
@@ -269,10 +271,10 @@ def _pushed(task: TaskState, world: WorldState) -> Array:
 
 
 def _knocked(own: Array, before: Array, after: Array) -> Array:
-    """Returns the summed motion (n,) in metres of loose objects in a step, without the task's own.
+    """Returns the summed motion (n,) in metres of loose objects in a step, except for one.
 
     Args:
-        own: (n,) index of the task's object
+        own: (n,) index of the object that may move, -1 for none
         before: (n, S, 3) positions before the step
         after: (n, S, 3) positions after the step
     """

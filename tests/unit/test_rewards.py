@@ -117,7 +117,7 @@ def test_moving_other_objects_is_penalised_if_enabled():
     before = world().object_pos
     after = before + np.array([[0.3, 0.0, 0.0], [0.0, 0.1, 0.0]])  # both objects move
 
-    def cost(target: int, moved: np.ndarray) -> float:
+    def cost(target: int, moved: np.ndarray, held: int = -1) -> float:
         spec = get("pick")
         chosen = changed(spec.load_settings(), {"clutter": 5.0})
         state = task.begin(spec.definition, Goals.of([SkillGoal(target)]), world(), spec.thresholds)
@@ -125,15 +125,16 @@ def test_moving_other_objects_is_penalised_if_enabled():
             spec.definition,
             state,
             np.zeros((1, act.SIZE)),
-            world(object_pos=moved),
+            world(object_pos=moved, held=np.array([held])),
             chosen,
             spec.thresholds,
             object_pos=before,
         )
         return float(outcome.reward_terms["clutter"][0])
 
-    assert cost(1, after) == pytest.approx(-1.5)  # the target's own motion is free
-    assert cost(0, after) == pytest.approx(-0.5)
+    assert cost(1, after, held=1) == pytest.approx(-1.5)  # the target's own motion is free
+    assert cost(0, after, held=0) == pytest.approx(-0.5)
+    assert cost(0, after) == cost(1, after) == pytest.approx(-2.0)  # not before it is held
     assert cost(1, before + 0.001) == 0.0  # at rest, except for trembling
     _, free = run("pick", PICK, world(), world(object_pos=after))
     assert "clutter" not in free.reward_terms
