@@ -757,7 +757,7 @@ REFUSED: list[tuple[list[str], str]] = [
     (["demos", NAME, "start_states={tmp}/none.npz", "out={out}"], "none.npz"),
     (["demos", NAME, "failed_by=nowhere", "out={out}"], "failed_by: no checkpoint"),
     (["demos", "pick", "failed_by=pretrained", "camera=false", "out={out}"], "nearest: true"),
-    (["demos", "pick", "failed_by=pretrained", "depth=32", "out={out}"], "nearest: 64"),
+    (["demos", "pick", "failed_by=pretrained", "depth=32", "out={out}"], "nearest: 128"),
     (
         ["demos", "pick", f"failed_by={PRETRAINED}", "out={out}"],
         f"failed_by: {PRETRAINED} is a policy for place; train one with `tpsrl train pick`",
