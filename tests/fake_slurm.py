@@ -124,6 +124,8 @@ def _sbatch(words: list[str]) -> int:
     while True:
         if restarts:
             env["SLURM_RESTART_COUNT"] = str(restarts)
+        if launchers := env.get("FAKE_LAUNCHERS", "").split():
+            env["LAUNCHER"] = launchers[restarts % len(launchers)]
         job = subprocess.Popen(["bash", script, *rest], env=env)
         (Path(env["FAKE_SLURM"]) / "script").write_text(str(job.pid))
         code = job.wait()

@@ -35,7 +35,7 @@ class Refuse(importlib.abc.MetaPathFinder):
 sys.meta_path.insert(0, Refuse())
 """
 RUN = """
-import numpy as np, torch
+import numpy as np
 shown = np.load("shown.npz")
 acted = []
 for number in range(len(shown["state"])):
@@ -55,7 +55,6 @@ def export(*words: str) -> int:
     ("form", "seen", "title"),
     [
         ("torch_export", {}, "run_program.py"),
-        ("torch_export", {"depth": (32, 48)}, "run_program.py"),
         ("onnx", GLIMPSE, "run_onnx.py"),
         ("torch_export", {"cameras": CAMERAS}, "run_program.py"),
         ("onnx", {"cameras": CAMERAS}, "run_onnx.py"),

@@ -237,12 +237,9 @@ def test_a_requeued_job_resumes(tmp_path: Path, task: pytest.MonkeyPatch) -> Non
         loading.resumed(begun)
 
 
-@pytest.mark.parametrize("launcher", ["srun", "torchrun"])
-def test_a_job_near_its_time_limit_saves_is_requeued_and_resumes(
-    tmp_path: Path, launcher: str
-) -> None:
+def test_a_job_near_its_time_limit_saves_is_requeued_and_resumes(tmp_path: Path) -> None:
     metrics = tmp_path / "out/train/navigate/metrics.jsonl"
-    planned = 25 * ROLLOUT
+    planned = 60 * ROLLOUT
     command = [
         "sbatch",
         "--nodes=2",
@@ -251,24 +248,33 @@ def test_a_job_near_its_time_limit_saves_is_requeued_and_resumes(
         *TINY,
         f"preset.steps={planned}",
     ]
+
+    def updates() -> int:
+        return len(metrics.read_text().splitlines()) if metrics.exists() else 0
+
     with fake_slurm.installed(tmp_path) as env, (tmp_path / "log").open("w") as log:
-        env["LAUNCHER"] = launcher
+        env["FAKE_LAUNCHERS"] = "srun torchrun"
         job = subprocess.Popen(
             command, cwd=tmp_path, env=env, stdout=log, stderr=subprocess.STDOUT, text=True
         )
-        fake_slurm.wait_until(lambda: metrics.exists() and bool(metrics.read_text()), job)
-        os.kill(fake_slurm.script_pid(env), signal.SIGUSR1)
+        for restarts in (0, 1):
+            done = updates()
+            fake_slurm.wait_until(lambda done=done: updates() > done, job)
+            os.kill(fake_slurm.script_pid(env), signal.SIGUSR1)
+            fake_slurm.wait_until(
+                lambda restarts=restarts: fake_slurm.requeues(env) > restarts, job
+            )
         code = job.wait(fake_slurm.LIMIT_S)
         output = (tmp_path / "log").read_text()
         assert code == 0, output
         assert fake_slurm.processes(Path(env["FAKE_SLURM"])) == []
-        assert fake_slurm.requeues(env) == 1
+        assert fake_slurm.requeues(env) == 2
     rows = [json.loads(line) for line in metrics.read_text().splitlines()]
     assert [row["update"] for row in rows] == list(range(1, len(rows) + 1))
     assert rows[-2]["steps"] < planned <= rows[-1]["steps"]
     assert output.count("training navigate for") == 1
-    assert "resuming navigate for" in output
-    assert "stopped; resume with `tpsrl train resume=" in output
+    assert output.count("resuming navigate for") == 2
+    assert output.count("stopped; resume with `tpsrl train resume=") == 2
 
 
 def test_a_failed_job_is_not_requeued(tmp_path: Path) -> None:

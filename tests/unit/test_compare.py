@@ -1,5 +1,6 @@
 """`tpsrl report`: rebuilt reports, and agents compared on the same episodes."""
 
+import functools
 import json
 import re
 import xml.etree.ElementTree
@@ -92,11 +93,14 @@ def test_an_index_of_several_evaluations_is_rebuilt_with_all_linked_pages(tmp_pa
     assert len(pages) == 4 and {path: path.read_bytes() for path in pages} == before
 
 
+@functools.cache
+def plain_report() -> Any:
+    return scenario_report(config.load(EvalSettings, {"scenario": "tidy_house"}), QUIET)
+
+
 def index(*folders: Any) -> dict[str, Any]:
     """Returns the report of several evaluations in the given folders."""
-    report = scenario_report(
-        config.load(EvalSettings, config.parse(["scenario=tidy_house"])), QUIET
-    )
+    report = plain_report()
     rows = encode(several.index.scenario_rows(dict.fromkeys(folders, report)))
     ran: dict[str, Any] = encode(report)
     return ran | {"runs": rows}
