@@ -17,15 +17,21 @@ def _share(value: float) -> str:
     return f"{100 * value:.1f}%"
 
 
+def _counted(episodes: object) -> str:
+    return "the analysed episode" if episodes == 1 else f"the {episodes} analysed episodes"
+
+
 def _loss(report: Report) -> str:
     found = report.propagation
     assert found is not None
-    measured = f"In the {found.episodes} analysed episodes full success is "
+    measured = f"In {_counted(found.episodes)} full success is "
     measured += _share(found.measured)
     if found.loss is None or found.product_isolated is None:
         return f"{measured}; a step of the plan could never be run in isolation."
     product = _share(found.product_isolated)
     measured += f"; the product of the skills' success rates in isolation is {product}: "
+    if not found.product_isolated:
+        return f"{measured}too few successes to tell what chaining the skills loses."
     if found.loss <= 0.0:
         return f"{measured}chaining the skills loses nothing."
     sums = {"selection": 0.0, "tax": 0.0, "time": 0.0, "lost": 0.0, "made_good": 0.0}

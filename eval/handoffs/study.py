@@ -102,7 +102,8 @@ class Study:
             "id", "success", "steps" (of the episode itself), "stages", "repairs" (by kind and
             coalition: "success", and "applied", the number of handoffs at which something was
             replaced), "steps_run" and "repair_steps". Each step of the plan has in "stages":
-            "skill", "name", "makes" (the predicate that it is for), "reached", "handed_over",
+            "skill", "name", "makes" (the predicate that it is for), "reached" (not if it could not
+            start because an earlier step failed), "handed_over",
             "time" (the episode ran out of steps in it), "isolated" (None: not run, because no start
             state was found), "errors" and "mended" (for the step that failed first: whether it
             succeeds from a repaired state).
@@ -114,6 +115,10 @@ class Study:
         stages = [
             self._stage(trace, step, recorder.errors[step.index : step.index + 1]) for step in plan
         ]
+        for step in plan:
+            # A step that cannot start because an earlier one failed is not an attempt.
+            if not all(record["handed_over"] for record in stages[: step.index]):
+                stages[step.index]["reached"] &= _started(trace, step)
         if isolated:
             for step, record in zip(plan, stages, strict=True):
                 record["isolated"] = self._isolated(episode, plan, step)
@@ -235,6 +240,11 @@ def _chances(kind: Kind, trace: Trace, plan: Plan) -> list[tuple[int, Handoff]]:
     if trace.ended_by == "stop" and last >= 0:
         found.append((last + 1, handoff_type(plan, last)))
     return found
+
+
+def _started(trace: Trace, step: PlanStep) -> bool:
+    """Returns whether the skill of a step ran, that is, its preconditions held."""
+    return any(stage.index == step.index and stage.reached for stage in trace.stages)
 
 
 def _out_of_time(trace: Trace) -> bool:

@@ -319,6 +319,10 @@ def test_an_effect_never_achieved_is_not_lost_at_a_later_handoff() -> None:
     assert rows["effect", "pick", "navigate"].ci_low > 0.0
     assert rows["effect", "navigate", "place"].gain == 0.0
     assert rows["effect", "navigate", "place"].shapley == 0.0
+    # Nor is a Place that cannot begin a handoff of Navigate.
+    placed = taxes(studies)["navigate place"]
+    carried = sum(study["stages"][1]["handed_over"] for study in studies)
+    assert placed.n == carried < len(studies) and placed.after.mean == 1.0
 
 
 def test_a_repaired_state_does_not_put_an_object_into_the_hand() -> None:
