@@ -94,7 +94,7 @@ class PolicyInputs:
 
     @property
     def gaze(self) -> tuple[int, int]:
-        """Begin and end of the goal's place in the head's picture in "state"; (0, 0) without it."""
+        """Begin and end of the gaze (`skills.core.sensors.GAZES`) in "state"; (0, 0) without it."""
         layout = self.layout()
         lies = next((layout[name] for name in GAZES if name in layout), slice(0, 0))
         return lies.start, lies.stop
@@ -205,7 +205,8 @@ def _chosen(skill: Skill, choice: str | tuple[str, ...] | None, camera: bool) ->
         more = () if choice == "full" else (*TEACHER, *skill.teacher_sensors)
         return tuple(dict.fromkeys((*full, *more)))
     if choice in ("fetch", "mapping", "gaze"):
-        more = {"mapping": _on_own_map(skill), "gaze": skill.gaze_sensors}.get(choice, ())
+        more = () if choice == "fetch" else skill.gaze_sensors
+        more += _on_own_map(skill) if choice == "mapping" else ()
         return tuple(dict.fromkeys((*skill.sensors, *skill.fetch_sensors, *FETCH, *more)))
     return skill.sensors
 

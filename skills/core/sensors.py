@@ -5,9 +5,10 @@ There are six choices:
 - "habitat": the vector that habitat-lab gives the policy of the skill beside the camera.
 - "fetch": adds the laser scan and the odometry of the real robot's base, and the target in the
   base's axes, which the robot can compute from the arm's kinematics.
-- "mapping": adds to "fetch", for skills that drive, a path on a map that the robot builds from its
-  head camera and laser: to the goal, or to the nearest floor not yet seen.
-- "gaze": adds to "fetch", for Pick and Place, where the target appears in the head's picture.
+- "gaze": adds to "fetch" where the object to pick (Pick) or the hand (Place) is in the head's
+  picture.
+- "mapping": adds to "gaze" a path on a map that the robot builds from its head camera and laser: to
+  the goal, to where the arm reaches it (Pick, Place), or to the nearest floor not yet seen.
 - "full": one layout for HAB's seven skills, sufficient to learn them without a camera, mostly
   privileged. Navigate also gets the path along the floor and a scan of the map.
 - "teacher": adds path and scan for all skills, the position of the object relative to its goal, its
@@ -280,8 +281,8 @@ def _start_gaze(seen: SensorContext) -> Array:
     return _gaze(seen.measures.ee + _start_reach(seen))
 
 
-def _goal_gaze(seen: SensorContext) -> Array:
-    return _gaze(seen.measures.ee + _goal_reach(seen))
+def _ee_gaze(seen: SensorContext) -> Array:
+    return _gaze(seen.measures.ee)
 
 
 def _gaze(point: Array) -> Array:
@@ -418,9 +419,9 @@ SENSORS: dict[str, Sensor] = {
     "goal_from_ee": vector(_goal_from_ee, HOME_M),  # where to place the object, end effector frame
     "start_reach": vector(_start_reach, HOME_M),  # end effector to first position, base frame
     "goal_reach": vector(_goal_reach, HOME_M),  # end effector to where to place, base frame
-    # Place of the object's first position, or of where to place, in the head's picture.
+    # Place of the object's first position, or of the end effector, in the head's picture.
     "start_gaze": Sensor(3, _start_gaze, low=_GAZE_LOW, high=_GAZE_HIGH),
-    "goal_gaze": Sensor(3, _goal_gaze, low=_GAZE_LOW, high=_GAZE_HIGH),
+    "ee_gaze": Sensor(3, _ee_gaze, low=_GAZE_LOW, high=_GAZE_HIGH),
     # First heading of the face with the handle, relative to the base: cosine and sine.
     FACING: Sensor(2, _start_facing, low=-1.0, high=1.0),
 }
@@ -431,7 +432,7 @@ TEACHER = (
     SCAN, TO_GOAL, MARGINS, SHAPE, MOTION, CLEARANCE, WAY, NEIGHBOURS, HAND_WAY, TRAIL, ELAPSED,
     GAPS,
 )  # fmt: skip
-GAZES = ("start_gaze", "goal_gaze")
+GAZES = ("start_gaze", "ee_gaze")  # points around which a policy can have a glimpse
 FETCH = ("velocity", LASER)  # sensors that "fetch" adds for every skill
 
 

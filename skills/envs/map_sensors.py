@@ -48,6 +48,7 @@ from tpsrl.world.scan import Scanner
 from tpsrl.world.sightings import Sightings
 from tpsrl.world.state import JOINTS, WorldState
 
+_ARM_REACH_M = 1.0  # from a point that the arm has to reach, where a path on an explored map ends
 _EXPLORED = "explored."  # prefix of array names in a snapshot, as are the next two
 _FRONTIERS, _SIGHTINGS = "frontiers.", "sightings."
 _SCANNED = "scan_joints"  # name of the array: positions of doors and drawers on the scanner's map
@@ -100,7 +101,7 @@ class MapSensors:
         self._explored = ExploredMaps(num_homes) if EXPLORED in names else None
         self._frontiers = FrontierMaps(num_homes) if FRONTIER in names else None
         self._sightings = Sightings(num_homes) if SIGHTING in names else None
-        self._reach_m = reach_m or 0.0
+        self._reach_m = _ARM_REACH_M if reach_m is None else reach_m
         self._scanner = Scanner(num_homes) if SCAN in names else None
         self._scanned = np.zeros((num_homes, len(JOINTS)))
         self._facing = np.zeros(num_homes) if FACING in names else None

@@ -91,6 +91,7 @@ class Pick(Skill[PickSettings, PickThresholds, PickMeasures, PickMemory]):
     own_sensors: ClassVar[dict[str, Sensor]] = {GRIP_RULE: Sensor(1, _grip_rule, True, -1.0, 1.0)}
     teacher_sensors = (GRIP_RULE,)
     gaze_sensors = ("start_gaze",)
+    explores = True
 
     def measure(self, now: MeasureContext[PickThresholds]) -> PickMeasures:
         """Computes the distance from the cup to the object."""

@@ -76,6 +76,9 @@ class PlaceThresholds:
     rest_m: float = config.option(
         0.15, "maximum distance of the end effector from its resting point (m)"
     )
+    still: float | None = config.option(
+        None, "maximum speed of the object (m/s); none: it may still roll or fall", minimum=0
+    )
 
 
 @dataclasses.dataclass(slots=True)
@@ -114,7 +117,8 @@ class Place(Skill[PlaceSettings, PlaceThresholds, PlaceMeasures, PlaceMemory]):
     grip = "release"
     sensors = ("goal_from_ee", "arm", "holding", "to_rest")
     fetch_sensors = ("ee", "goal_reach")
-    gaze_sensors = ("goal_gaze",)
+    gaze_sensors = ("ee_gaze",)
+    explores = True
     begins_holding = True
 
     def measure(self, now: MeasureContext[PlaceThresholds]) -> PlaceMeasures:
@@ -131,13 +135,16 @@ class Place(Skill[PlaceSettings, PlaceThresholds, PlaceMeasures, PlaceMemory]):
         return PlaceMemory(thing, measures.distance, measures.rest, ~measures.holding, never)
 
     def conditions(self, step: PlaceStep) -> Conditions:
-        """Returns the conditions at_goal (m), released, and rest (m)."""
+        """Returns the conditions at_goal (m), released, rest (m), and still (m/s) if limited."""
         measures, thresholds = step.measures, step.thresholds
-        return {
+        found = {
             "at_goal": Condition.below(measures.distance, thresholds.goal_m, "m"),
             "released": Condition.fact(~measures.holding),
             "rest": Condition.below(measures.rest, thresholds.rest_m, "m"),
         }
+        if thresholds.still is not None:
+            found["still"] = Condition.below(_speed(step), thresholds.still, "m/s")
+        return found
 
     def evaluate(self, step: PlaceStep, success: Array) -> Evaluation:
         """Rewards progress of the object to its goal, the release, then progress to rest."""
@@ -161,8 +168,6 @@ class Place(Skill[PlaceSettings, PlaceThresholds, PlaceMeasures, PlaceMemory]):
         if settings.lost_m > 0.0:  # the object rolled away, and Place cannot pick it up again
             lost = free & (measures.distance > settings.lost_m)
             wrong, dropped = wrong | lost, dropped | lost
-        thing = each(world.object_pos, step.goals.object)
-        speed = CONTROL_HZ * length(thing - before.position)
         # An object that is released near the edge of the tolerance often rolls out of it.
         precise = 1.0 - settings.precision * measures.distance / thresholds.goal_m
         return Evaluation(
@@ -171,10 +176,14 @@ class Place(Skill[PlaceSettings, PlaceThresholds, PlaceMeasures, PlaceMemory]):
                 "distance": xp.where(same, millimetres(progress), 0.0),
                 "place": xp.where(released & at_goal, precise, 0.0),
                 "drop": dropped,
-                "throw": xp.where(released, speed, 0.0),
+                "throw": xp.where(released, _speed(step), 0.0),
             },
             memory=PlaceMemory(
-                thing, measures.distance, measures.rest, before.released | free, back
+                each(world.object_pos, step.goals.object),
+                measures.distance,
+                measures.rest,
+                before.released | free,
+                back,
             ),
         )
 
@@ -189,6 +198,12 @@ class Place(Skill[PlaceSettings, PlaceThresholds, PlaceMeasures, PlaceMemory]):
     def line(self, thresholds: PlaceThresholds) -> Line:
         """Returns the threshold of the object's distance from its goal."""
         return Line(thresholds.goal_m, "m")
+
+
+def _speed(step: PlaceStep) -> Array:
+    """Returns the speed (n,) of the objects in the last control step, m/s."""
+    thing = each(step.world.object_pos, step.goals.object)
+    return CONTROL_HZ * length(thing - step.memory.position)
 
 
 _RELEASE_M = 0.06  # distance from the goal at which the object rests on the surface

@@ -175,6 +175,23 @@ def test_the_path_to_a_goal_beyond_the_map_is_straight() -> None:
     np.testing.assert_allclose(ahead, [[38.5, 40.0, 0.0]], atol=1e-9)
 
 
+@pytest.mark.parametrize(("skill", "point"), [("pick", "start_reach"), ("place", "goal_reach")])
+def test_the_path_of_a_skill_of_the_arm_ends_within_its_reach(skill: str, point: str) -> None:
+    options: dict[str, Any] = {"sensors": "mapping", "depth": 32, "num_episodes": 8}
+    env = SkillEnv(skill, split="val", num_objects=12, **options)
+    layout = env.batch.options.inputs.layout()
+    for start in range(8):
+        state = env.reset(options={"start": start})[0]["state"]
+        away = math.hypot(*(state[layout["ee"]] + state[layout[point]])[:2])
+        left, forward, side = state[layout["explored_way"]]
+        if left:
+            assert left > away - 1.0 - 0.15  # a cell's diagonal
+            assert 0.0 < math.hypot(forward, side) < left + 0.15
+        else:
+            assert away < 1.0 + 0.15
+    env.close()
+
+
 def test_a_damaged_map_is_refused() -> None:
     maps = ExploredMaps(1)
     good = maps.to_arrays(0)

@@ -340,6 +340,15 @@ def test_place_is_penalised_for_throwing_if_enabled():
         assert later.reward_terms["throw"][0] == 0.0
 
 
+def test_place_succeeds_only_with_the_object_still_if_enabled():
+    limits = dataclasses.replace(get("place").thresholds, still=0.05)
+    before, free = at_rest(0.8, held=0), at_rest(0.8)
+    for last, success in ((at_rest(0.801), True), (at_rest(0.802), False)):  # 0.03 and 0.06 m/s
+        found = judged("place", PLACE, before, free, last, thresholds=limits)
+        assert found.conditions["still"].holds[0] == success == bool(found.success[0])
+        assert judged("place", PLACE, before, free, last).success[0]
+
+
 def test_place_that_starts_with_an_empty_cup_gets_no_reward_for_a_release():
     free = carrying(1, 2.5, 0.8, held=-1)
     _, outcome = run("place", PLACE, free, free)
@@ -813,7 +822,7 @@ def test_fetch_sensors_give_object_start_and_goal_along_the_axes_of_the_base():
         assert seen == pytest.approx([-0.5, 1.0, -0.2], abs=1e-6)
 
 
-def test_gaze_is_where_the_goal_appears_in_the_heads_picture():
+def test_gaze_is_where_a_point_appears_in_the_heads_picture():
     # 1 m ahead of the camera along its axis, then 0.5 m to the left and behind the robot.
     axis = np.subtract(HEAD_CAMERA_TARGET, HEAD_CAMERA_POS) / math.hypot(0.5, 0.2)
     ahead = np.add(HEAD_CAMERA_POS, axis)
@@ -826,10 +835,13 @@ def test_gaze_is_where_the_goal_appears_in_the_heads_picture():
         # The robot faces the world's y axis.
         x, y, z = point
         base = world().base[0]
-        goal = SkillGoal(0, (float(base[0] - y), float(base[1] + x), float(z)))
-        assert seen_by("place", goal, world(), world(), ("goal_gaze",)) == pytest.approx(
-            expected, abs=1e-6
-        )
+        there = np.array([[base[0] - y, base[1] + x, z]])
+        first = world(object_pos=np.stack([there, there], axis=1))
+        for found in (
+            seen_by("pick", PICK, first, world(), ("start_gaze",)),
+            seen_by("place", PICK, world(), world(ee_pos=there), ("ee_gaze",)),
+        ):
+            assert found == pytest.approx(expected, abs=1e-6)
 
 
 class HighPick(Pick):

@@ -1,7 +1,8 @@
-"""Glimpse: a cut-out of the head's depth image around the goal, at full resolution.
+"""Glimpse: a cut-out of the head's depth image around one point, at full resolution.
 
 The whole image is seen at half its resolution, as by an eye outside its fovea. Depth in the cut-out
-is relative to the goal's, so that objects beside the goal and the surface behind it stand out.
+is relative to the point's, so that objects beside the point and the surface behind it stand out.
+The point is the sensor of `skills.core.sensors.GAZES` that the policy observes.
 """
 
 import torch
@@ -12,19 +13,19 @@ from tpsrl.rl.envs.pictures import DEPTH, pictures_of
 from tpsrl.rl.envs.vec_env import EnvSpec
 
 SIZE = 64  # of the encoded cut-out
-_RANGE_M = 0.25  # from the goal, at which relative depth is 1 or -1
+_RANGE_M = 0.25  # from the point, at which relative depth is 1 or -1
 
 
 def check(spec: EnvSpec, side: int) -> None:
     """Checks that a policy can have a glimpse of `side` pixels.
 
     Raises:
-        UserError: the state does not have the goal's place in the image, there is no head depth, or
-            its sides are odd or shorter than the glimpse.
+        UserError: the state lacks the point's place in the image, there is no head depth, or its
+            sides are odd or shorter than the glimpse.
     """
     first, behind = spec.gaze
     if behind - first != 3:
-        raise UserError("glimpse: the sensors lack the goal's place in the image; use sensors=gaze")
+        raise UserError("glimpse: the sensors lack a point in the image; use sensors=gaze")
     if pictures_of(spec.observations) != (DEPTH,):
         raise UserError("glimpse: needs head depth and no other picture; nearest: 0")
     shape = spec.observations[DEPTH]
@@ -41,17 +42,17 @@ def whole(depth: torch.Tensor) -> torch.Tensor:
 
 
 def cut_out(depth: torch.Tensor, gaze: torch.Tensor, side: int, far: float) -> torch.Tensor:
-    """Cuts out the surroundings of the goal, within the image.
+    """Cuts out the surroundings of a point, within the image.
 
     Args:
         depth: (n, H, W) in [0, 1]
-        gaze: (n, 3) the goal's place: right and down, in [-1, 1] between the image's edges; its
+        gaze: (n, 3) the point's place: right and down, in [-1, 1] between the image's edges; its
             distance along the camera's axis in metres
         side: of the cut-out, pixels
         far: distance in metres at which depth is 1
 
     Returns:
-        (n, 1, side, side) in [-1, 1], depth relative to the goal's.
+        (n, 1, side, side) in [-1, 1], depth relative to the point's.
     """
     count, height, width = depth.shape
     places = torch.arange(side, device=depth.device)

@@ -81,7 +81,7 @@ class PolicySettings:
     )
     glimpse: int = config.option(
         0,
-        "side in pixels of a cut-out of head depth around the goal, beside the image at half its "
+        "side in pixels of a cut-out of head depth around the gaze, beside the image at half its "
         "resolution (sensors=gaze); 0: none",
         minimum=0,
     )
