@@ -63,7 +63,7 @@ def _timeouts(report: Report) -> str:
         return ""
     count = f"{report.timeouts.episodes} of {report.num_episodes}"
     both = f"timeouts ending {ending(report)}, ignored {ignored(report)}"
-    return f"{both}; skills ran out of steps in {count} episodes"
+    return f"{both}; skills ran out of steps or could not start in {count} episodes"
 
 
 def _clutter(report: Report) -> str:

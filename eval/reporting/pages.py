@@ -168,8 +168,13 @@ def address(path: str) -> str:
 
 
 def _replay(command: str, episode: str) -> str:
-    """Returns the shell command that repeats one episode of an evaluation, with a video."""
-    return f"{command} {shlex.quote(f'episode={episode}')} videos=1"
+    """Returns the shell command that films one episode of an evaluation.
+
+    Its files are in a folder of their own, so that the evaluation's are kept.
+    """
+    words = [word for word in shlex.split(command) if not word.startswith("num_episodes=")]
+    words[:2] = ["tpsrl", "video"]
+    return shlex.join([*words, f"episode={episode}"])
 
 
 def _prose(text: str) -> Markup:

@@ -89,14 +89,15 @@ def straight_resets(agent: AgentPreset, learned: Collection[str]) -> dict[str, S
 def describe(agent: str, learned: Mapping[str, str]) -> dict[str, Any]:
     """Returns the policies for a report: "agent" and, by skill, the trained ones ("learned").
 
-    The scripted agent is named "mixed" if some skills are learned, and "learned" if all are.
+    The agent is "learned" if all skills that act are trained policies, "mixed" if some are.
     """
     if not learned:
         return {"agent": agent, "learned": {}}
     if agent == SCRIPTED or _is_path(agent):
         actions = (action for spec in registry.specs().values() for action in spec.actions)
         whole_plans = {registry.carrying_out(action).name for action in actions}
-        agent = "learned" if learned.keys() >= whole_plans else "mixed"
+        alone = _is_path(agent)  # one skill, by this policy
+        agent = "learned" if alone or learned.keys() >= whole_plans else "mixed"
     return {"agent": agent, "learned": {name: _about(name, path) for name, path in learned.items()}}
 
 
@@ -166,7 +167,8 @@ def make_for_skill(agent: str, skill: str) -> SkillPolicy:
     if agent == SCRIPTED and (spec.scripted is not None or not spec.agents):
         return spec.make_scripted()
     if agent not in agents.names():
-        raise unknown(f"agent for {skill}", agent, spec.agent_names())
+        shipped = (pretrained.WORD,) if skill in pretrained.names() else ()
+        raise unknown(f"agent for {skill}", agent, (*spec.agent_names(), *shipped))
     return agents.make(agent)
 
 

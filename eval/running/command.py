@@ -11,7 +11,7 @@ from tpsrl.config import preset_names
 
 # Settings that do not affect the course of an episode, or that each replay sets itself.
 _LEFT_OUT = frozenset(
-    ("scenario", "out", "processes", "num_episodes", "episode", "videos", "video_stride",
+    ("scenario", "out", "processes", "episode", "videos", "video_stride",
      "analysis_episodes", "analysis_steps", "analysis_players", "measure_view", "view_stride",
      "skip_invalid")
 )  # fmt: skip

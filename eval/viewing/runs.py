@@ -17,6 +17,7 @@ from eval.running.skill_runs import SkillJob, environment, run_start
 from eval.viewing.recording import EpisodeRecorder, EpisodeRecording
 from eval.viewing.settings import ScenarioView, SkillView
 from planner.execution.execution import Execution
+from planner.execution.trace import TIMEOUT
 from skills.core.conditions import Margin
 from tpsrl import config, sim
 from tpsrl.sim.base import Simulator
@@ -72,7 +73,10 @@ class _ScenarioJob:
         if cause is not None:
             text = cause_text(cause, self.protocol.predicates)
             self.recording.mark(cause.step, f"first cause: {text}")
-        self.recording.end(_outcome(trace.success, trace.ended_by))
+        ended_by, first = trace.ended_by, result.timeouts and result.timeouts.first
+        if ended_by == TIMEOUT and first:  # the skill ran out of steps, or could not start
+            ended_by = first.reason
+        self.recording.end(_outcome(trace.success, ended_by))
 
 
 def _of_scenario(settings: ScenarioView) -> list[_ScenarioJob]:

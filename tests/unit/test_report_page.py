@@ -169,13 +169,14 @@ def test_the_terminal_shows_findings_taxes_and_repairs(capsys: pytest.CaptureFix
     assert [*repaired, "+13.0", "+8.5"] in rows
 
 
-def test_every_episode_shows_the_command_that_repeats_it() -> None:
+def test_every_episode_shows_the_command_that_films_it() -> None:
     tree = parse(rendered())
     commands = [code.text or "" for fold in tree.iter("details") for code in fold.iter("code")]
-    again = [command for command in commands if command.startswith(COMMAND)]
+    film = COMMAND.replace("tpsrl eval", "tpsrl video")
+    again = [command for command in commands if command.startswith(film)]
     assert len(again) == len(full_records())
-    assert again[1] == f"{COMMAND} episode=val_1 videos=1"
-    assert shlex.split(again[0])[-2:] == [f"episode={ODD_ID}", "videos=1"]
+    assert again[1] == f"{film} episode=val_1"
+    assert shlex.split(again[0])[-1] == f"episode={ODD_ID}"
 
 
 def test_an_episode_shows_its_first_cause_and_the_skill_that_set_it_up() -> None:
