@@ -50,7 +50,7 @@ $(STAMP): pyproject.toml constraints.txt
 	    echo "tpsrl needs Python 3.11 or newer, and found none on the PATH" >&2; \
 	    exit 1; \
 	fi
-	@echo "installing into $(VENV): 2 GB, a few minutes"
+	@echo "installing into $(VENV): 2 to 6 GB, a few minutes"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 

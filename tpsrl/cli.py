@@ -19,7 +19,7 @@ from typing import Any
 
 import tpsrl
 from tpsrl.commands import Command
-from tpsrl.errors import RunError, UnknownKeyError, UserError, one_line, unknown
+from tpsrl.errors import RunError, UnknownKeyError, UserError, one_line, suggestion, unknown
 from tpsrl.runtime import machine, notes, processes, shadowing, surroundings, temporaries
 
 # Name: (module, arguments, one-line description).
@@ -355,14 +355,25 @@ def _of_others(name: str, command: Command, error: UnknownKeyError) -> UserError
         return UserError(
             f"unknown key '{error.key}'; `tpsrl {name}` has it only for a single scenario"
         )
+    if top in _keys(name, of_skill=True):
+        nested = error.nearest if (error.nearest or "").endswith(f".{error.key}") else None
+        skill = f"; `tpsrl {name}` has it only for a single skill"
+        return UserError(f"unknown key '{error.key}'{skill}{suggestion(nested)}")
     calls = ", ".join(f"`tpsrl {other}`" for other in having)
     return UserError(f"unknown key '{error.key}'; it is a key of {calls}, not of `tpsrl {name}`")
 
 
-def _keys(name: str) -> set[str]:
-    """Returns the top-level keys of a command, those for scenarios if they depend on the target."""
+def _keys(name: str, of_skill: bool = False) -> set[str]:
+    """Returns the top-level keys of a command.
+
+    If they depend on the target, those for scenarios, or for a skill with `of_skill`.
+    """
+    from tpsrl import config
+
     module = importlib.import_module(COMMANDS[name][0])
-    return _keys_of(module.choose(None) if hasattr(module, "choose") else module.COMMAND)
+    if not hasattr(module, "choose"):
+        return _keys_of(module.COMMAND)
+    return _keys_of(module.choose(config.preset_names("skill")[0] if of_skill else None))
 
 
 def _keys_of(command: Command) -> set[str]:

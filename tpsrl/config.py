@@ -449,8 +449,12 @@ def _split_base(text: str, where: str) -> tuple[str, str]:
 
 def _read_own(field: str, group: str, path: Path, schema: type) -> Any:
     """Reads a user's own preset; its default name is the stem of the file's name."""
+    where = files.user_path(path, field)
+    if where.is_dir():
+        names = ", ".join(preset_names(group))
+        raise UserError(f"{field}: {path} is a folder; must be a YAML file, or one of {names}")
     try:
-        text = files.read_text(files.user_path(path, field), _MOST_YAML)
+        text = files.read_text(where, _MOST_YAML)
     except OSError as error:
         raise UserError(f"{field}: {path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:

@@ -65,11 +65,11 @@ def _goes_on(one: str, other: str) -> bool:
 
 
 class UnknownKeyError(UserError):
-    """Unknown key of a command's settings; `key` is its name."""
+    """Unknown key of a command's settings; `key` is its name, `nearest` a valid one, if any."""
 
     def __init__(self, key: str, nearest: str | None) -> None:
         super().__init__(f"unknown key '{key}'" + suggestion(nearest))
-        self.key = key
+        self.key, self.nearest = key, nearest
 
 
 def suggestion(nearest: str | None) -> str:

@@ -17,6 +17,7 @@ names.
 import hashlib
 import inspect
 import re
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,11 @@ class OwnPolicy(Perceiving):
         try:
             return getattr(self._policy, method)(*arguments)
         except Exception as error:
-            raise self._refused(f"{method} failed ({error_text(error)})") from error
+            where = "".join(
+                f" at line {frame.lineno} of {Path(frame.filename).name}"
+                for frame in traceback.extract_tb(error.__traceback__)[1:]
+            ).rpartition(" at ")[2]
+            raise self._refused(f"{method} failed ({error_text(error)}; {where})") from error
 
     def _refused(self, why: str) -> UserError:
         return UserError(f"{self._field}: {self._path}: {why}")

@@ -165,6 +165,13 @@ def test_help_of_a_command_group_lists_its_commands(
         (["eval", "all", "episodes=x"], "unknown key 'episodes'"),
         (["eval", "pick", "domain=x"], "'domain'; `tpsrl eval` has it only for a single scenario"),
         (["eval", "pick", "init=x"], "key 'init'; it is a key of `tpsrl train`, `tpsrl distill`"),
+        (
+            ["view", "tidy_house", "num_objects=12"],
+            "has it only for a single skill; did you mean 'scenario.num_objects'?",
+        ),
+        (["eval", "all", "starts=x"], "'starts'; `tpsrl eval` has it only for a single skill"),
+        (["eval", "tidy_house", "agent=./"], "agent: . is a folder; must be a YAML file, or one"),
+        (["eval", "pick", "agent=pretraind"], "did you mean 'pretrained'?"),
         (["video", "tidy"], "skill: unknown value 'tidy'; did you mean 'tidy_house'?"),
         (
             ["eval", "tidy_house", "split=test"],

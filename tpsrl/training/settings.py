@@ -26,7 +26,8 @@ class TrainingSettings:
         "train",
         TrainSettings,
         "cpu_small",
-        "training preset: rollouts, network, learner; preset.KEY=... overrides an entry",
+        "rollouts, network and learner; preset.KEY=... overrides an entry; presets: "
+        + ", ".join(config.preset_names("train")),
         files=True,
     )
     depth: int = config.option(
@@ -190,7 +191,8 @@ class DistillSettings(TrainingSettings):
         "train",
         TrainSettings,
         "distill",
-        "training preset: rollouts, network, learner; preset.KEY=... overrides an entry",
+        "rollouts, network and learner; preset.KEY=... overrides an entry; presets: "
+        + ", ".join(config.preset_names("train")),
         files=True,
     )
 
