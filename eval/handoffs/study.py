@@ -103,22 +103,20 @@ class Study:
             coalition: "success", and "applied", the number of handoffs at which something was
             replaced), "steps_run" and "repair_steps". Each step of the plan has in "stages":
             "skill", "name", "makes" (the predicate that it is for), "reached" (not if it could not
-            start because an earlier step failed), "handed_over",
-            "time" (the episode ran out of steps in it), "isolated" (None: not run, because no start
-            state was found), "errors" and "mended" (for the step that failed first: whether it
-            succeeds from a repaired state).
+            start because an earlier step failed), "handed_over", "time" (the episode ran out of
+            steps in it), "isolated" (None: not run, because no start state was found), "errors"
+            and "mended" (for the step that failed first: whether it succeeds from a repaired
+            state).
         """
         self.steps = 0
         recorder = _Recorder(self.opened)
         execution = self.executor.begin(episode, intervention=recorder)
         trace, plan = self._ran(execution, 0), execution.plan
-        stages = [
-            self._stage(trace, step, recorder.errors[step.index : step.index + 1]) for step in plan
-        ]
+        stages: list[dict[str, Any]] = []
         for step in plan:
-            # A step that cannot start because an earlier one failed is not an attempt.
-            if not all(record["handed_over"] for record in stages[: step.index]):
-                stages[step.index]["reached"] &= _started(trace, step)
+            failed = not all(record["handed_over"] for record in stages)
+            errors = recorder.errors[step.index : step.index + 1]
+            stages.append(self._stage(trace, step, failed, errors))
         if isolated:
             for step, record in zip(plan, stages, strict=True):
                 record["isolated"] = self._isolated(episode, plan, step)
@@ -147,14 +145,19 @@ class Study:
         return trace
 
     def _stage(
-        self, trace: Trace, step: PlanStep, errors: Sequence[dict[str, float] | None]
+        self,
+        trace: Trace,
+        step: PlanStep,
+        failed: bool,
+        errors: Sequence[dict[str, float] | None],
     ) -> dict[str, Any]:
+        """Returns the record of a step; `failed` is whether an earlier one did not hand over."""
         run = next((s for s in trace.stages if s.index == step.index), None)
         return {
             "name": step.name,
             "skill": step.skill,
             "makes": step.purpose[0],
-            "reached": run is not None,
+            "reached": run is not None and (run.reached or not failed),
             "handed_over": run is not None and run.handed_over,
             "time": run is not None and run is trace.stages[-1] and _out_of_time(trace),
             "isolated": None,
@@ -240,11 +243,6 @@ def _chances(kind: Kind, trace: Trace, plan: Plan) -> list[tuple[int, Handoff]]:
     if trace.ended_by == "stop" and last >= 0:
         found.append((last + 1, handoff_type(plan, last)))
     return found
-
-
-def _started(trace: Trace, step: PlanStep) -> bool:
-    """Returns whether the skill of a step ran, that is, its preconditions held."""
-    return any(stage.index == step.index and stage.reached for stage in trace.stages)
 
 
 def _out_of_time(trace: Trace) -> bool:

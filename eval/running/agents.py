@@ -93,11 +93,12 @@ def describe(agent: str, learned: Mapping[str, str]) -> dict[str, Any]:
     """
     if not learned:
         return {"agent": agent, "learned": {}}
-    if agent == SCRIPTED or _is_path(agent):
+    if _is_path(agent):  # one skill, by this policy
+        agent = "learned"
+    elif agent == SCRIPTED:
         actions = (action for spec in registry.specs().values() for action in spec.actions)
         whole_plans = {registry.carrying_out(action).name for action in actions}
-        alone = _is_path(agent)  # one skill, by this policy
-        agent = "learned" if alone or learned.keys() >= whole_plans else "mixed"
+        agent = "learned" if learned.keys() >= whole_plans else "mixed"
     return {"agent": agent, "learned": {name: _about(name, path) for name, path in learned.items()}}
 
 

@@ -110,11 +110,10 @@ class OwnPolicy(Perceiving):
         try:
             return getattr(self._policy, method)(*arguments)
         except Exception as error:
-            where = "".join(
-                f" at line {frame.lineno} of {Path(frame.filename).name}"
-                for frame in traceback.extract_tb(error.__traceback__)[1:]
-            ).rpartition(" at ")[2]
-            raise self._refused(f"{method} failed ({error_text(error)}; {where})") from error
+            inside = traceback.extract_tb(error.__traceback__)[1:]  # none for a wrong signature
+            where = [f"; line {f.lineno} of {Path(f.filename).name}" for f in inside[-1:]]
+            why = f"{method} failed ({error_text(error)}{''.join(where)})"
+            raise self._refused(why) from error
 
     def _refused(self, why: str) -> UserError:
         return UserError(f"{self._field}: {self._path}: {why}")

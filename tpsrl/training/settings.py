@@ -13,6 +13,11 @@ from tpsrl.sim.engines import EngineName
 from tpsrl.sim.habitat.settings import HabitatSettings
 from tpsrl.training import cameras
 
+_PRESET = (
+    "rollouts, network and learner; preset.KEY=... overrides an entry; presets: "
+    f"{', '.join(config.preset_names('train'))}"
+)
+
 # The best checkpoint is chosen by its validations. Its reported success must therefore be measured
 # on other episodes, so validations use another seed than evaluations, whose default seed is 0.
 
@@ -26,8 +31,7 @@ class TrainingSettings:
         "train",
         TrainSettings,
         "cpu_small",
-        "rollouts, network and learner; preset.KEY=... overrides an entry; presets: "
-        + ", ".join(config.preset_names("train")),
+        _PRESET,
         files=True,
     )
     depth: int = config.option(
@@ -191,8 +195,7 @@ class DistillSettings(TrainingSettings):
         "train",
         TrainSettings,
         "distill",
-        "rollouts, network and learner; preset.KEY=... overrides an entry; presets: "
-        + ", ".join(config.preset_names("train")),
+        _PRESET,
         files=True,
     )
 
