@@ -9,10 +9,10 @@ from eval.handoffs.flow import SUCCEEDED, of_cause
 from eval.reporting import words
 from eval.reporting.words import percent
 
-WIDTH, BAR = 960, 14  # pixels
+WIDTH, BAR = 990, 14  # pixels
 _SCALE, _TOP = 420, 8  # pixels: height of all episodes, upper margin
 _PITCH = 24  # minimum distance (pixels) of two names
-_COLUMNS = {"cause": 330, "stage": 580, "end": 820}  # left edge of the bars of each kind
+_COLUMNS = {"cause": 360, "stage": 610, "end": 850}  # left edge of the bars of each kind
 _LONGEST = 40  # characters of a cause's name that fit beside the share
 
 

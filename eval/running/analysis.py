@@ -30,7 +30,7 @@ from tpsrl.world.episode import Episode
 from tpsrl.world.state import WorldState
 
 _CAUSES, _CLIPS = 5, 2  # number of causes, and of clips for each
-_BEFORE, _AFTER = 90, 15  # control steps around a first cause
+_BEFORE, _AFTER = 180, 30  # control steps around a first cause
 _STRIDE = 3
 NO_SNAPSHOTS = (
     "left out, because engine '{engine}' cannot restore a home exactly: skills in isolation, "
@@ -222,7 +222,7 @@ def film_reel(
             assert cause is not None
             name = f"{REEL}/{number:04d}"
             poster = f"{name}.png" if posters[number] else None
-            text = cause_text(cause, predicates)
+            text = results[number].cause_text or cause_text(cause, predicates)
             clips.append(Clip(results[number].id, f"{name}.mp4", poster, text))
         reel.append(ReelGroup(what, len(numbers), clips))
     return reel

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from eval import protocols
-from eval.analysing.causes import cause_text
+from eval.analysing.causes import cause_text, objects_text
 from eval.analysing.results import from_trace
 from eval.presets import AgentPreset
 from eval.reporting import words
@@ -71,7 +71,7 @@ class _ScenarioJob:
         result = from_trace(trace, None, self.protocol.stage_rule, None)
         cause = result.first_cause
         if cause is not None:
-            text = cause_text(cause, self.protocol.predicates)
+            text = cause_text(cause, self.protocol.predicates) + objects_text(cause, trace)
             self.recording.mark(cause.step, f"first cause: {text}")
         ended_by, first = trace.ended_by, result.timeouts and result.timeouts.first
         if ended_by == TIMEOUT and first:  # the skill ran out of steps, or could not start
