@@ -73,6 +73,9 @@ class RunSettings:
         5, "control steps between view measurements", minimum=1, maximum=_MOST_STRIDE
     )
     out: str | None = config.option(None, "output folder (default: out/NAME)")
+    replace: bool = config.option(
+        False, "replace an evaluation with other settings in the output folder"
+    )
 
 
 class _CarriesOutPlans:

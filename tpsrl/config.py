@@ -276,6 +276,28 @@ def entry_of(path: Path, key: str) -> str:
         return ""  # `load` reports the error
 
 
+def differences(path: Path, settings: Any) -> dict[str, tuple[Any, Any]]:
+    """Compares a file written by `to_yaml` with settings.
+
+    Returns:
+        The values in the file and in the settings, by dotted key, of entries that both have and in
+        which they differ; empty if the file is missing or damaged.
+    """
+    try:
+        there = _read_yaml(files.read_text(path, _MOST_YAML))
+    except (OSError, ValueError, UserError, yaml.YAMLError, OmegaConfBaseException):
+        return {}
+    theirs, mine = (
+        dict(dotted(OmegaConf.to_container(found)))  # type: ignore[arg-type]
+        for found in (there, OmegaConf.create(to_yaml(settings)))
+    )
+    return {
+        key: (theirs[key], value)
+        for key, value in mine.items()
+        if key in theirs and theirs[key] != value
+    }
+
+
 def to_yaml(settings: Any) -> str:
     """Returns resolved settings, a dataclass, as YAML in the order of the fields.
 

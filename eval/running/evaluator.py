@@ -9,7 +9,7 @@ from msgspec import structs
 from rich.console import Console
 
 from eval.analysing import report
-from eval.analysing.causes import cause_text
+from eval.analysing.causes import cause_text, objects_text
 from eval.analysing.results import EpisodeResult, from_trace
 from eval.analysing.schema import Report, ScenarioRan
 from eval.handoffs import summary as handoffs
@@ -97,6 +97,8 @@ def evaluate(
             processes=min(settings.processes or machine.cores(), len(episodes)),
             out=str(out),
         )
+        runs.check_kept(out, settings)
+        settings = dataclasses.replace(settings, replace=False)
         read = [*agents.checkpoints(settings.learned()), rules.domain]
         if rules.plan_file is not None:
             read.append(rules.plan_file)
@@ -179,6 +181,7 @@ def run_episode(
     result = from_trace(trace, video, protocol.stage_rule, blocked)
     if result.first_cause is not None:
         text = cause_text(result.first_cause, protocol.predicates)
+        text += objects_text(result.first_cause, trace)
         result = dataclasses.replace(result, cause_text=text)
     return result
 

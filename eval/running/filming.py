@@ -25,6 +25,7 @@ def filmed(settings: Any, word: str | None) -> Any:
         num_episodes=count,
         videos=settings.videos or count,
         out=settings.out or f"out/videos/{name}",
+        replace=True,
         **fewer,
     )
 

@@ -26,6 +26,9 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 _NUMBER = "[0-9]" * 4  # name of a video file
+_SHOWN = 3  # settings that a refusal names
+_WITHOUT_EFFECT = ("out", "processes", "replace", "video_stride")  # on results
+_UNRESOLVED = ("num_episodes", "num_objects")  # None until the start states are known
 _LOST_IN_A_ROW = 3  # lost jobs after which the run ends: the cause is probably systematic
 
 
@@ -261,6 +264,41 @@ def output_folder(out: str) -> Path:
             raise UserError(f"out: {films} is not a folder")
         files.check_replaceable(films, (path.name for path in films.glob(f"{_NUMBER}.*")))
     return folder
+
+
+def check_kept(out: Path, settings: AllSettings | SkillsSettings) -> None:
+    """Checks that an evaluation replaces one with other settings only with `replace=true`.
+
+    It may replace one of fewer episodes or videos.
+
+    Raises:
+        UserError: the folder holds an evaluation with other settings; names them.
+    """
+    path = out / "config.yaml"
+    if settings.replace or not (out / "report.json").is_file() or not path.is_file():
+        return
+    found = config.differences(path, settings)
+    shown = [
+        f"{key}: {old}, now {new}" for key, (old, new) in found.items() if _matters(key, old, new)
+    ]
+    one_skill = bool(config.entry_of(path, "skill"))
+    if one_skill != hasattr(settings, "skill"):
+        shown = ["of a skill, now of a scenario" if one_skill else "of a scenario, now of a skill"]
+    if shown:
+        more = f"; and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
+        raise UserError(
+            f"out: {out} holds an evaluation with other settings ({'; '.join(shown[:_SHOWN])}"
+            f"{more}); choose another folder, or replace=true"
+        )
+
+
+def _matters(key: str, old: Any, new: Any) -> bool:
+    """Returns whether an evaluation with a setting's new value loses results of the old one."""
+    if key in _UNRESOLVED and new is None:
+        return False
+    if key in ("num_episodes", "videos"):
+        return bool(new < old)
+    return key not in _WITHOUT_EFFECT
 
 
 def film_path(films: Path, number: int, videos: int) -> Path | None:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from eval.analysing.bounds import encode
 from eval.analysing.schema import Index, IndexRow, Ran, Report, SkillReport
 from eval.reporting import index, pages
 from eval.running import agents, journal, runs
+from eval.running.episodes import DEFAULT_COUNT
 from eval.running.evaluator import evaluate
 from eval.running.skill_evaluator import evaluate_skill
 from eval.settings import AllSettings, EvalSettings, SkillSettings, SkillsSettings
@@ -40,11 +41,13 @@ def evaluate_scenarios(
     console, out = console or Console(), _output_folder(settings.out or "out/all")
     with locks.hold(out):
         reports = {}
-        _check_inner(out, benchmark_names())
-        for name in benchmark_names():
-            own = EvalSettings(
-                **_fields(settings) | {"out": str(out / name)}, scenario=load_scenario(name)
-            )
+        given = _fields(settings) | {"num_episodes": settings.num_episodes or DEFAULT_COUNT}
+        every = {
+            name: EvalSettings(**given | {"out": str(out / name)}, scenario=load_scenario(name))
+            for name in benchmark_names()
+        }
+        _check_inner(every)
+        for name, own in every.items():
             reports[name] = run(own, console)
         acted = agents.describe_preset(settings.agent, settings.learned())
         used = {name for report in reports.values() for name in report.stand_ins or ()}
@@ -68,10 +71,13 @@ def evaluate_skills(
     console, out = console or Console(), _output_folder(settings.out or "out/skills")
     with locks.hold(out):
         reports = {}
-        names = _acted_for(settings, console)
-        _check_inner(out, names)
-        for name in names:
-            own = SkillSettings(**_fields(settings) | {"out": str(out / name)}, skill=name)
+        given = _fields(settings) | {"num_episodes": settings.num_episodes or DEFAULT_COUNT}
+        every = {
+            name: SkillSettings(**given | {"agent": agent, "out": str(out / name)}, skill=name)
+            for name, agent in _acting(settings, console).items()
+        }
+        _check_inner(every)
+        for name, own in every.items():
             reports[name] = run(own, console)
         ran = {"title": "Skills in isolation", **_what_ran(settings, reports)}
         return _finish(console, out, ran, index.skill_rows(reports))
@@ -84,24 +90,29 @@ def _output_folder(out: str) -> Path:
     return folder
 
 
-def _check_inner(out: Path, names: Iterable[str]) -> None:
-    """Checks that the files of all evaluations can be written, before the first one runs."""
-    for name in names:
-        runs.output_folder(str(out / name))
+def _check_inner(every: Mapping[str, EvalSettings] | Mapping[str, SkillSettings]) -> None:
+    """Checks the output folders of all evaluations, before the first one runs.
+
+    Raises:
+        UserError: a folder cannot be written, or holds an evaluation with other settings.
+    """
+    for settings in every.values():
+        assert settings.out is not None
+        runs.check_kept(runs.output_folder(settings.out), settings)
 
 
-def _acted_for(settings: SkillsSettings, console: Console) -> list[str]:
-    """Returns the skills that have a policy, and prints the others before any skill runs."""
+def _acting(settings: SkillsSettings, console: Console) -> dict[str, str]:
+    """Returns the agent of each skill that has one, and prints the other skills."""
     from skills.registry import planned
 
-    found, given = [], settings.skills.given()
+    found, given = {}, settings.skills.given()
     for name in planned():
         field = f"skills.{name}"
         agent = given.get(name, settings.agent or agents.default(name))
         try:
             with renamed(field, field if name in given or not settings.agent else "agent"):
                 agents.make_for_skill(agent, name)
-            found.append(name)
+            found[name] = agent
         except UserError as error:
             if settings.agent or name in given:
                 raise

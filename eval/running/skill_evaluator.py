@@ -73,6 +73,8 @@ def evaluate_skill(
             processes=min(settings.processes or machine.cores(), len(starts)),
             out=str(out),
         )
+        runs.check_kept(out, settings)
+        settings = dataclasses.replace(settings, replace=False)
         state = inputs.digest(settings, digest(starts), _read_beside(settings))
         journal.resume(state)
         ended = runs.run_most(

@@ -129,7 +129,8 @@ def test_the_requested_number_of_episodes_is_filmed(dataset: Path, tmp_path: Pat
     assert record["video"] == "videos/0001.mp4"
     frames, _ = imageio_ffmpeg.count_frames_and_secs(str(out / record["video"]))
     assert frames == math.ceil(record["steps"] / 10)
-    evaluate(settings(dataset, out, "processes=1", "num_episodes=1"), quiet(), Fake)
+    fewer = settings(dataset, out, "processes=1", "num_episodes=1", "replace=true")
+    evaluate(fewer, quiet(), Fake)
     assert not (out / "videos").exists()
 
 

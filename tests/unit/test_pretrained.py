@@ -177,7 +177,8 @@ def test_a_skill_report_lists_the_privileged_sensors_of_its_policy(
     for agent, listed in (("pretrained", "none"), (str(full), "pick reach, goal, gap")):
         log = (tmp_path / "log").open("w")
         console = Console(record=True, width=200, file=log)
-        report = evaluate_skill(skill_settings(tmp_path, "pick", f"agent={agent}"), console, Acting)
+        words = [f"agent={agent}", "replace=true"]
+        report = evaluate_skill(skill_settings(tmp_path, "pick", *words), console, Acting)
         sensors = listed.removeprefix("pick ").replace("none", "")
         assert report.learned["pick"].privileged == [s for s in sensors.split(", ") if s]
         line = f"privileged sensors of learned policies: {listed}"

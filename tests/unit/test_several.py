@@ -21,7 +21,7 @@ from eval.analysing.schema import (
     TimeoutRates,
 )
 from eval.running.several import evaluate_scenarios, evaluate_skills
-from eval.settings import AllSettings, SkillsSettings
+from eval.settings import AllSettings, EvalSettings, SkillsSettings
 from skills.registry import planned
 from tpsrl import config
 from tpsrl.errors import UserError
@@ -147,3 +147,19 @@ def test_an_output_folder_that_cannot_be_written_is_refused_before_any_run(tmp_p
     settings = config.load(AllSettings, config.parse([f"out={tmp_path}/file"]))
     with pytest.raises(UserError, match="out: cannot write into"):
         evaluate_scenarios(settings, Console(quiet=True), scenario_report)
+
+
+def test_an_evaluation_with_other_settings_is_refused_before_any_run(tmp_path: Path) -> None:
+    words = ["num_episodes=4", f"out={tmp_path}"]
+    last = benchmark_names()[-1]
+    given = config.load(EvalSettings, config.parse([*words, f"scenario={last}", "seed=7"]))
+    (tmp_path / last).mkdir()
+    (tmp_path / last / "config.yaml").write_text(config.to_yaml(given))
+    (tmp_path / last / "report.json").write_text("{}")
+
+    def run(settings: Any, console: Console) -> Report:
+        raise AssertionError("it ran")
+
+    settings = config.load(AllSettings, config.parse(words))
+    with pytest.raises(UserError, match=f"{last} holds an evaluation .*seed: 7, now 0"):
+        evaluate_scenarios(settings, Console(quiet=True), run)

@@ -159,7 +159,7 @@ def test_a_recorded_start_is_chosen_by_its_number_or_id(tmp_path: Path) -> None:
     save_starts(file, [recorded(i) for i in range(3)])
     one = recorded(2).episode.id
     for given in ("episode=2", f"episode={one}"):
-        chosen = settings("pick", f"starts={file}", out, "processes=1", "videos=1", given)
+        chosen = settings("pick", f"starts={file}", out, "processes=1", "replace=true", given)
         report = evaluate_skill(chosen, Console(quiet=True), Fake)
         (line,) = (tmp_path / "out" / "episodes.jsonl").read_text().splitlines()
         assert (report.num_episodes, json.loads(line)["id"]) == (1, one)
@@ -253,6 +253,33 @@ def test_the_report_is_the_same_for_any_number_of_processes(tmp_path: Path):
         reports.rebuild(str(out), Console(quiet=True))
         assert (out / "report.html").read_bytes() == outputs[-1][1]
     assert outputs[0] == outputs[1]
+
+
+@pytest.mark.slow
+def test_an_evaluation_with_other_settings_is_kept(tmp_path: Path) -> None:
+    file, out = tmp_path / "starts.npz", tmp_path / "out"
+    save_starts(file, [recorded(i) for i in range(3)])
+
+    def evaluated(*words: str) -> dict[str, Any]:
+        given = [f"starts={file}", f"out={out}", "processes=1", *words]
+        evaluate_skill(settings("pick", *given), Console(quiet=True), Fake)
+        found: dict[str, Any] = json.loads((out / "report.json").read_text())
+        return found
+
+    evaluated("num_episodes=2")
+    before = (out / "report.json").read_bytes()
+    for changed, named in (
+        (["protocol.skills.pick.rest_m=0.2"], "protocol.skills.pick.rest_m: 0.15, now 0.2"),
+        (["num_episodes=1"], "num_episodes: 2, now 1"),
+        (["episode=0"], "num_episodes: 2, now 1; episode: None, now 0"),
+    ):
+        with pytest.raises(UserError, match=f"holds an evaluation .*{named}.*replace=true"):
+            evaluated(*changed)
+        assert (out / "report.json").read_bytes() == before
+    assert evaluated("num_episodes=2", "videos=1")["num_episodes"] == 2
+    assert evaluated("num_episodes=3", "videos=2")["num_episodes"] == 3
+    assert evaluated("num_episodes=1", "replace=true")["num_episodes"] == 1
+    assert "replace: false" in (out / "config.yaml").read_text()
 
 
 def test_more_start_states_than_the_file_holds_are_refused(tmp_path: Path):

@@ -8,7 +8,8 @@ from tpsrl.commands import eval as eval_command
 
 _DESCRIPTION = """Films episodes of a scenario, or of a skill alone: an evaluation of one episode,
 or of `num_episodes`, with a video of each. The report is written beside the videos. Defaults that
-differ from those of `tpsrl eval`: num_episodes=1, videos=num_episodes, out=out/videos/NAME.
+differ from those of `tpsrl eval`: num_episodes=1, videos=num_episodes, out=out/videos/NAME,
+whose earlier videos are replaced.
 
 For the folder of a training, the newest checkpoint is used instead of the best one, so that a
 training can be watched while it runs; agent=DIR/checkpoints/best.safetensors selects the best one.
