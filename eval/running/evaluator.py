@@ -25,6 +25,7 @@ from eval.running.view import ViewWatch, in_turn
 from eval.settings import EvalSettings
 from planner import domains, given
 from skills.core.interface import SkillPolicy
+from tpsrl import config
 from tpsrl.errors import UserError
 from tpsrl.runtime import machine, pool, records
 from tpsrl.sim.base import Simulator
@@ -104,6 +105,7 @@ def evaluate(
             read.append(rules.plan_file)
         state = inputs.digest(settings, digest(episodes), read)
         journal.resume(state)
+        journal.describe(config.to_yaml(settings))
         ended = runs.run_most(
             runs.JobSet(
                 "episodes",

@@ -18,6 +18,7 @@ from rich.console import Console
 from tpsrl.errors import UserError
 from tpsrl.runtime import files, locks
 
+CONFIG = "config.yaml"  # settings of an unfinished evaluation
 _JOURNAL, _FILMS = "journal.jsonl", "videos"
 OUTPUTS = (
     "config.yaml",
@@ -111,6 +112,14 @@ class Journal:
             self._done.setdefault(line["kind"], {})[line["key"]] = line["outcome"]
             self._earlier_s = line["seconds"]
 
+    def describe(self, settings: str) -> None:
+        """Writes the settings, as YAML, for those who look at an unfinished evaluation.
+
+        Raises:
+            UserError: the file cannot be written.
+        """
+        files.write_text(self._folder / CONFIG, settings)
+
     def done(self, kind: str) -> dict[str, Any]:
         """Returns the outcomes, as JSON, of the finished jobs of one kind, by key."""
         return dict(self._done.get(kind, {}))
@@ -173,8 +182,9 @@ def remove(out: Path) -> None:
 
 
 def _empty(folder: Path) -> None:
-    """Removes journal and videos, the journal first: without it the rest is ignored."""
+    """Removes journal, settings and videos, the journal first: without it the rest is ignored."""
     (folder / _JOURNAL).unlink(missing_ok=True)
+    (folder / CONFIG).unlink(missing_ok=True)
     shutil.rmtree(folder / _FILMS, ignore_errors=True)
 
 

@@ -21,6 +21,7 @@ from eval.analysing.schema import Comparison, Index, Report, SkillReport
 from eval.analysing.skill_results import SkillResult
 from eval.reporting import comparison_table, index, pages, table
 from eval.running import runs
+from tpsrl import config
 from tpsrl.errors import UserError
 from tpsrl.runtime import files
 
@@ -209,6 +210,19 @@ def _read_results(folder: Path, kind: type[Result]) -> list[Result]:
     if not results:
         raise UserError(f"report: {path} contains no episode")
     return results
+
+
+def episode_ids(folder: Path) -> list[str]:
+    """Returns the ids of a finished evaluation's episodes; none for an unfinished one.
+
+    Raises:
+        UserError: the file of the results is damaged.
+    """
+    if not (folder / "report.json").is_file():
+        return []
+    if config.entry_of(folder / "config.yaml", "skill"):
+        return [result.id for result in _read_results(folder, SkillResult)]
+    return [result.id for result in _read_results(folder, EpisodeResult)]
 
 
 @contextlib.contextmanager

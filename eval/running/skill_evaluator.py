@@ -29,6 +29,7 @@ from skills.starts.mixture import is_mixture
 from skills.starts.recorded import load_starts
 from skills.starts.source import StartSource, start_episodes
 from skills.starts.start import Start
+from tpsrl import config
 from tpsrl.errors import UserError, renamed, unknown
 from tpsrl.runtime import machine, pool, records
 
@@ -77,6 +78,7 @@ def evaluate_skill(
         settings = dataclasses.replace(settings, replace=False)
         state = inputs.digest(settings, digest(starts), _read_beside(settings))
         journal.resume(state)
+        journal.describe(config.to_yaml(settings))
         ended = runs.run_most(
             runs.JobSet(
                 "episodes",

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +11,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import viser
+from rich.console import Console
 
 from eval.running.evaluator import evaluate
+from eval.running.journal import Journal
 from eval.running.skill_evaluator import evaluate_skill
 from eval.settings import EvalSettings, SkillSettings
 from eval.viewing import text, timeline
@@ -112,14 +115,31 @@ def test_the_folder_of_an_evaluation_is_viewed_with_its_settings(
 ) -> None:
     command = view.choose(str(skill_folder))
     assert command.load is not None
-    settings = command.load({"episode": "4", "port": "9000"})
+    settings = command.load({"episode": "1", "port": "9000"})
     assert (settings.skill, settings.num_objects, settings.agent) == ("pick", 3, "scripted")
-    assert (settings.episode, settings.port, settings.num_episodes) == ("4", 9000, None)
-    again = view.choose(str(scenario_folder))
+    assert (settings.episode, settings.port, settings.num_episodes) == ("1", 9000, None)
+    for wrong, message in (("2", "has 2 episodes (0 to 1), got 2"), ("p", "unknown value 'p'")):
+        with pytest.raises(UserError, match=re.escape(message)):
+            command.load({"episode": wrong})
+    again = view.choose(str(scenario_folder))  # an evaluation of episode 2 alone
     assert again.load is not None
-    loaded = again.load({"episode": "3"})
-    assert (loaded.scenario.name, loaded.episode) == ("prepare_groceries", "3")
+    loaded = again.load({})
+    assert (loaded.scenario.name, loaded.episode) == ("prepare_groceries", "2")
     assert loaded.protocol.limits.episode_steps == 60
+    with pytest.raises(UserError, match="unknown value '3'"):
+        again.load({"episode": "3"})
+
+
+def test_an_unfinished_evaluation_is_viewed_with_its_settings(tmp_path: Path) -> None:
+    given = config.load(EvalSettings, config.parse([*_SCENARIO, "num_episodes=4"]))
+    with Journal(tmp_path, Console(quiet=True)) as journal:
+        journal.resume("digest")
+        journal.describe(config.to_yaml(given))
+        command = view.choose(str(tmp_path))
+        assert command.load is not None
+        assert command.load({"episode": "3"}).scenario.name == "prepare_groceries"
+        with pytest.raises(UserError, match=re.escape("has 4 episodes (0 to 3), got 4")):
+            command.load({"episode": "4"})
 
 
 def test_the_page_shows_the_current_moment_of_the_player(

@@ -23,7 +23,7 @@ an evaluation, `tpsrl view out/tidy_house episode=17`, shows one of its episodes
 Needs viser: pip install 'tpsrl[view]'."""
 _CONFIG = "config.yaml"
 _IGNORED = ("num_episodes", "videos", "video_stride", "measure_view", "view_stride", "out",
-            "analysis_episodes", "analysis_steps", "analysis_players")  # fmt: skip
+            "replace", "analysis_episodes", "analysis_steps", "analysis_players")  # fmt: skip
 
 
 def choose(word: str | None) -> Command:
@@ -54,19 +54,47 @@ def _again(folder: Path) -> Command:
         UserError: the folder is not that of an evaluation.
     """
     from eval.viewing.settings import ScenarioView, SkillView
-    from tpsrl.runtime import files
+    from tpsrl.runtime import locks
 
-    if not (folder / _CONFIG).is_file():
+    places = [folder / locks.RUNNING / _CONFIG, folder / _CONFIG]  # an unfinished one first
+    found = next((path for path in places if path.is_file()), None)
+    if found is None:
         raise UserError(f"view: {folder} is not the folder of an evaluation (no {_CONFIG})")
-    text = files.read_text(folder / _CONFIG)
-    alone = any(line.startswith("skill:") for line in text.splitlines())
-    schema: type[Any] = SkillView if alone else ScenarioView
+    schema: type[Any] = SkillView if config.entry_of(found, "skill") else ScenarioView
 
     def load(values: Mapping[str, Any]) -> Any:
-        chosen = config.load(schema, values, folder / _CONFIG)
+        chosen = config.load(schema, values, found)
+        if "episode" in values:
+            _check_evaluated(folder, config.entry_of(found, "episode"), chosen)
         return dataclasses.replace(chosen, num_episodes=None)
 
     return Command(_DESCRIPTION, schema, run, load=load, ignored=_IGNORED)
+
+
+def _check_evaluated(folder: Path, only: str, settings: Any) -> None:
+    """Checks that an evaluation has the chosen episode.
+
+    Args:
+        folder: of the evaluation
+        only: id or number of its single episode, "" if it has several
+        settings: of the view
+
+    Raises:
+        UserError: it does not have the episode; names those that it has.
+    """
+    from eval.running import reports
+    from tpsrl.errors import unknown
+
+    episode, count = settings.episode, settings.num_episodes
+    if episode.isdecimal() and not only:
+        if count is not None and int(episode) >= count:
+            raise UserError(
+                f"episode: {folder} has {count} episodes (0 to {count - 1}), got {episode}"
+            )
+        return
+    known = [*filter(None, [only]), *reports.episode_ids(folder)]
+    if known and episode not in known:
+        raise unknown("episode", episode, known)
 
 
 def run(settings: Any) -> int:
