@@ -1,11 +1,22 @@
 """Batch simulators: the behaviour that both engines, mujoco and warp, share."""
 
+import dataclasses
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 import torch
-from homes import IDLE, LAYOUT_A, LAYOUT_B, box_in_front, driving, episode, on_floor, roomiest
+from homes import (
+    HOLD,
+    IDLE,
+    LAYOUT_A,
+    LAYOUT_B,
+    box_in_front,
+    driving,
+    episode,
+    on_floor,
+    roomiest,
+)
 
 import tpsrl.sim
 from tpsrl.errors import UserError
@@ -14,7 +25,7 @@ from tpsrl.sim.mujoco_sim import MujocoSimulator
 from tpsrl.sim.warp import checks
 from tpsrl.world import action as act
 from tpsrl.world.episode import Episode
-from tpsrl.world.fetch import LASER_RAYS, REST_ARM
+from tpsrl.world.fetch import CLEARANCE_RANGE_M, LASER_RAYS, REST_ARM
 
 WARP = pytest.mark.skipif(bool(checks.missing()), reason=f"needs {checks.INSTALL}")
 
@@ -165,3 +176,39 @@ def test_homes_restart_in_prepared_states(batch: BatchSimulator) -> None:
     for name in ("object_pos", "arm", "joints", "ee_pos"):
         found = getattr(world, name)[[0, 2]]
         assert torch.allclose(found, getattr(wanted, name)[[0, 2]], equal_nan=True), name
+
+
+def test_clearances_and_velocities_agree_with_those_of_a_simulator(batch: BatchSimulator) -> None:
+    x, y = roomiest(LAYOUT_A)
+    box = dataclasses.replace(box_in_front().objects[0], pos=(0.0, 0.0, 0.0))
+    can, apple = on_floor("002_master_chef_can", x + 0.45, y), on_floor("013_apple", x + 0.4, y)
+    apple = dataclasses.replace(apple, pos=(x + 0.6, y + 0.1, 0.9))  # it falls
+    batch.reset([0], [episode(LAYOUT_A, (x, y, 0.4))])
+    beside = batch.state().ee_pos[0].double().numpy() + np.array((0.0, 0.25, -0.1))
+    plum = dataclasses.replace(apple, name="018_plum", pos=tuple(beside.tolist()))
+    held = dataclasses.replace(episode(LAYOUT_A, (x, y, 0.4), box, can, plum), held=0)
+    falls = episode(LAYOUT_A, (x, y, 0.4), can, apple)
+    episodes = [held, falls, episode(LAYOUT_A, (x, y, 2.0))]
+    batch.reset([0, 1, 2], episodes)
+    one = tpsrl.sim.make(num_envs=3, slots=12)
+    one.reset(range(3), episodes)
+    targets = np.array([0, 1, -1])
+    points = np.array([can.pos, apple.pos, (x, y, 0.5)]) + np.array((0.03, 0.02, 0.1))
+    for _ in range(2):
+        given = torch.from_numpy(targets)
+        for found, wanted in (
+            (batch.clearance(given), one.clearance(range(3), targets)),
+            (
+                batch.neighbours(given, torch.from_numpy(points)),
+                one.neighbours(range(3), targets, points),
+            ),
+            (batch.object_velocity(given), one.object_velocity(range(3), targets)),
+        ):
+            assert found.dtype == torch.float32
+            np.testing.assert_allclose(found.numpy(), wanted, atol=2e-3)
+        moving = np.stack([HOLD, driving(0.5), IDLE])
+        batch.step(torch.from_numpy(moving))
+        one.step(range(3), moving)
+    assert np.abs(one.object_velocity(range(3), targets)[1, 2]) > 0.1
+    near = one.clearance(range(3), targets)[..., 3] < CLEARANCE_RANGE_M
+    assert near[0, -1] and near[1].sum() >= 2

@@ -30,6 +30,16 @@ _BOX, _CYLINDER, _SPHERE = (
 )
 
 
+def obstacles_of(home: HomeModel) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the geoms (g,) that count as surfaces, and their slots, -1 for furniture; int32."""
+    model = home.model
+    collides = (model.geom_contype != 0) | (model.geom_conaffinity != 0)
+    collides &= ~home.robot_geom
+    collides[home.floor_geom] = False
+    geoms = np.flatnonzero(collides)
+    return geoms.astype(np.int32), home.geom_slot[geoms].astype(np.int32)
+
+
 class Clearance:
     """Measures clearances in homes of one model.
 
@@ -42,12 +52,8 @@ class Clearance:
     def __init__(self, home: HomeModel, margin: float = 0.0) -> None:
         model = home.model
         self._margin = margin
-        collides = (model.geom_contype != 0) | (model.geom_conaffinity != 0)
-        collides &= ~home.robot_geom
-        collides[home.floor_geom] = False
-        self._geoms = np.flatnonzero(collides)
+        self._geoms, self._slots = (part.astype(np.int64) for part in obstacles_of(home))
         self._kinds = model.geom_type[self._geoms].astype(np.int64)
-        self._slots = home.geom_slot[self._geoms].astype(np.int64)
         loose = self._slots >= 0
         self._loose = self._geoms[loose], self._kinds[loose], self._slots[loose]
         bodies = [model.body(name).id for name, _ in CLEARANCE_POINTS]

@@ -1,7 +1,10 @@
 """State of a batch of homes at one moment."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 # Order of the articulated joints in `WorldState.joints`. The cab names are HAB's markers:
 # cab_push_point_7 is the left top drawer, 6 the middle top, 5 the right top, 4 the right bottom.
@@ -38,6 +41,14 @@ class WorldState:
     force_total: Any  # (n,) newton, sum since reset of all rises of `force` by more than 20 N
     violation: Any  # (n,) bool, the last step broke the hold constraint and dropped the object
     step: Any  # (n,) control steps since reset
+
+    @staticmethod
+    def joined(parts: "Sequence[WorldState]") -> "WorldState":
+        """Returns the homes of several states of numpy arrays as one."""
+        fields = (f.name for f in dataclasses.fields(WorldState))
+        return WorldState(
+            **{name: np.concatenate([getattr(part, name) for part in parts]) for name in fields}
+        )
 
     def row(self, index: int) -> "WorldState":
         """Returns the state of home `index` as a batch of one."""

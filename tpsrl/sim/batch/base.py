@@ -44,6 +44,13 @@ class BatchSimulator(Protocol):
         """
         ...
 
+    def prepared(self) -> WorldState:
+        """Returns the states of the prepared start states, numpy arrays on the processor.
+
+        Homes have to be reset or restarted afterwards.
+        """
+        ...
+
     def restart(self, which: torch.Tensor, starts: torch.Tensor) -> None:
         """Puts homes into prepared start states; the other homes do not change.
 
@@ -96,6 +103,40 @@ class BatchSimulator(Protocol):
 
         Returns:
             (n, rays) float32, metres.
+        """
+        ...
+
+    def clearance(self, targets: torch.Tensor) -> torch.Tensor:
+        """Returns clearances of points of the robot, as `tpsrl.sim.base.Simulator.clearance`.
+
+        Args:
+            targets: (n,) int64, the objects that the hands are meant to touch, -1 for none.
+
+        Returns:
+            (n, CLEARANCE_ROWS, 4) float32.
+        """
+        ...
+
+    def neighbours(self, targets: torch.Tensor, points: torch.Tensor) -> torch.Tensor:
+        """Returns where loose objects are, as `tpsrl.sim.base.Simulator.neighbours`.
+
+        Args:
+            targets: (n,) int64, objects that do not count, -1 for none.
+            points: (n, 3) in the world frame, metres.
+
+        Returns:
+            (n, NEIGHBOUR_ROWS, 4) float32.
+        """
+        ...
+
+    def object_velocity(self, objects: torch.Tensor) -> torch.Tensor:
+        """Returns the velocity of one object per home, world frame: m/s, rad/s.
+
+        Args:
+            objects: (n,) int64, indices into the episodes' objects; -1 gives velocity 0.
+
+        Returns:
+            (n, 6) float32.
         """
         ...
 

@@ -45,6 +45,14 @@ class LoopedBatch:
         """See `tpsrl.sim.batch.base.BatchSimulator.prepare`."""
         self._prepared = episodes
 
+    def prepared(self) -> WorldState:
+        """See `tpsrl.sim.batch.base.BatchSimulator.prepared`."""
+        states = []
+        for episode in self._prepared:
+            self._simulator.reset([0], [episode])
+            states.append(self._simulator.state([0]))
+        return WorldState.joined(states)
+
     def restart(self, which: torch.Tensor, starts: torch.Tensor) -> None:
         """See `tpsrl.sim.batch.base.BatchSimulator.restart`."""
         homes = np.flatnonzero(which.numpy()).tolist()
@@ -67,6 +75,19 @@ class LoopedBatch:
     def laser(self) -> torch.Tensor:
         """See `tpsrl.sim.batch.base.BatchSimulator.laser`."""
         return torch.from_numpy(self._simulator.laser(self._all))
+
+    def clearance(self, targets: torch.Tensor) -> torch.Tensor:
+        """See `tpsrl.sim.batch.base.BatchSimulator.clearance`."""
+        return torch.from_numpy(self._simulator.clearance(self._all, targets.numpy()))
+
+    def neighbours(self, targets: torch.Tensor, points: torch.Tensor) -> torch.Tensor:
+        """See `tpsrl.sim.batch.base.BatchSimulator.neighbours`."""
+        given = targets.numpy(), points.numpy().astype(np.float64)
+        return torch.from_numpy(self._simulator.neighbours(self._all, *given))
+
+    def object_velocity(self, objects: torch.Tensor) -> torch.Tensor:
+        """See `tpsrl.sim.batch.base.BatchSimulator.object_velocity`."""
+        return torch.from_numpy(self._simulator.object_velocity(self._all, objects.numpy()))
 
     def close(self) -> None:
         """See `tpsrl.sim.batch.base.BatchSimulator.close`."""

@@ -17,21 +17,26 @@ from tpsrl.sim.base import Capabilities
 from tpsrl.sim.batch.contacts import Contacts, largest_forces, touched_most
 from tpsrl.sim.batch.holding import ContactForces, CupHolds, HoldRules, RuleArrays
 from tpsrl.sim.batch.looped import check_actions
+from tpsrl.sim.clearance import obstacles_of
 from tpsrl.sim.home_model import load_home_model
 from tpsrl.sim.mjcf.home import SUBSTEPS
-from tpsrl.sim.mujoco_home import MujocoHome
+from tpsrl.sim.mujoco_sim import MujocoSimulator
 from tpsrl.sim.warp.arrays import STATE_FIELDS, DeviceHomes
 from tpsrl.sim.warp.bank import StartBank
 from tpsrl.sim.warp.caster import cast_depth, cast_laser
+from tpsrl.sim.warp.clearance import measure, measure_loose
 from tpsrl.sim.warp.command import command
 from tpsrl.sim.warp.starts import BatchStart, start_of
 from tpsrl.world import action as act
 from tpsrl.world.episode import Episode
 from tpsrl.world.fetch import (
+    CLEARANCE_POINTS,
+    CLEARANCE_ROWS,
     HEAD_CAMERA_FAR_M,
     HEAD_CAMERA_FOV_DEG,
     LASER_POS,
     LASER_RANGE_M,
+    NEIGHBOUR_ROWS,
     laser_angles,
 )
 from tpsrl.world.floor import FloorMap, floor_map
@@ -88,11 +93,12 @@ class WarpBatch:
         self._arrays = DeviceHomes(self.home, num_envs, self._room, self._name)
         self.device = torch.device(wp.device_to_torch(self._name))
         self._filtered = filter_base
-        self._stage = MujocoHome(self.home, filter_base=False)
+        self._stage = MujocoSimulator(1, slots, layout_set, filter_base=False)
         self._floor_of: dict[str, int] = {}  # by apartment
         self._floors: list[FloorMap] = []
         self._named_by_reset = ["-"] * num_envs  # episode of each home
         self._prepared: StartBank | None = None
+        self._begun: list[WorldState] = []  # of the prepared start states
         self._all_begun = False
         self._graph: Any = None
         self._make_state(num_envs, slots)
@@ -144,6 +150,15 @@ class WarpBatch:
             wp.mat33(*quat_matrix(home.model.cam_quat[camera]).ravel()),
         )
         self._angles = tensor(np.array(laser_angles(), np.float32))
+        self._slot_dof = tensor(home.slot_dof)
+        self._six = torch.arange(6, device=self.device)
+        bodies = [home.model.body(name).id for name, _ in CLEARANCE_POINTS]
+        self._points = tensor(np.array(bodies, np.int32))
+        self._local = tensor(np.array([point for _, point in CLEARANCE_POINTS], np.float32))
+        geoms, slots = obstacles_of(home)
+        loose = slots >= 0
+        self._obstacles = tensor(geoms), tensor(slots)
+        self._loose = tensor(geoms[loose]), tensor(slots[loose])
         self._rules = HoldRules(home, self.device)
         self._bodies = RuleArrays(
             arrays.of_data["xpos"],
@@ -202,7 +217,12 @@ class WarpBatch:
 
     def prepare(self, episodes: Sequence[Episode]) -> None:
         """See `tpsrl.sim.batch.base.BatchSimulator.prepare`."""
-        self._prepared = self._bank(self._staged(episodes), named=True)
+        self._begun = []
+        self._prepared = self._bank(self._staged(episodes, self._begun), named=True)
+
+    def prepared(self) -> WorldState:
+        """See `tpsrl.sim.batch.base.BatchSimulator.prepared`."""
+        return WorldState.joined(self._begun)
 
     def restart(self, which: torch.Tensor, starts: torch.Tensor) -> None:
         """See `tpsrl.sim.batch.base.BatchSimulator.restart`."""
@@ -210,11 +230,15 @@ class WarpBatch:
             raise UserError("restart: no start states were prepared")
         self._enter(self._prepared, which.to(self.device), starts.to(self.device))
 
-    def _staged(self, episodes: Iterable[Episode]) -> Iterator[BatchStart]:
-        """Yields the start states of episodes."""
+    def _staged(
+        self, episodes: Iterable[Episode], states: list[WorldState] | None = None
+    ) -> Iterator[BatchStart]:
+        """Yields the start states of episodes, and appends their worlds to `states`."""
         for episode in episodes:
-            self._stage.reset(episode)
-            yield start_of(self.home, self._stage)
+            self._stage.reset([0], [episode])
+            if states is not None:
+                states.append(self._stage.state([0]))
+            yield start_of(self.home, self._stage.homes[0])
 
     def _bank(self, starts: Iterable[BatchStart], named: bool = False) -> StartBank:
         """Copies start states to the device, with the maps of their floors; see `StartBank`."""
@@ -473,6 +497,61 @@ class WarpBatch:
         own, angles = wp.from_torch(self._robot), wp.from_torch(self._angles)
         given = (own, wp.vec3(*LASER_POS), angles, LASER_RANGE_M)
         return self._cast(cast_laser, (self.num_envs, len(self._angles)), *given)
+
+    def clearance(self, targets: torch.Tensor) -> torch.Tensor:
+        """See `tpsrl.sim.batch.base.BatchSimulator.clearance`."""
+        points = wp.from_torch(self._points), wp.from_torch(self._local, dtype=wp.vec3)
+        given = (*points, self._base_body, self.home.cup_body, *self._named_slots(targets))
+        return self._measure(measure, self._obstacles, CLEARANCE_ROWS, *given)
+
+    def neighbours(self, targets: torch.Tensor, points: torch.Tensor) -> torch.Tensor:
+        """See `tpsrl.sim.batch.base.BatchSimulator.neighbours`."""
+        second = wp.from_torch(points.float().contiguous(), dtype=wp.vec3)
+        given = (self._base_body, self.home.cup_body, *self._named_slots(targets), second)
+        return self._measure(measure_loose, self._loose, NEIGHBOUR_ROWS, *given)
+
+    def object_velocity(self, objects: torch.Tensor) -> torch.Tensor:
+        """See `tpsrl.sim.batch.base.BatchSimulator.object_velocity`."""
+        slot = objects.clamp(min=0)
+        columns = self._slot_dof[slot][:, None] + self._six
+        moving = self.qvel.gather(1, columns)
+        body = self._slot_body[slot][:, None, None, None].expand(-1, 1, 3, 3)
+        turn = self._bodies.mat.gather(1, body)[:, 0]
+        # MuJoCo gives the angular velocity of a free joint in the body's frame.
+        spin = torch.einsum("nij,nj->ni", turn, moving[:, 3:])
+        return torch.cat([moving[:, :3], spin], 1).masked_fill(objects[:, None] < 0, 0.0)
+
+    def _named_slots(self, targets: torch.Tensor) -> tuple[Any, Any]:
+        """Returns the slots of held objects and targets (n,) as arrays of the engine."""
+        held = self.holds.held.contiguous(), targets.contiguous()
+        return wp.from_torch(held[0]), wp.from_torch(held[1])
+
+    def _measure(
+        self, kernel: Any, obstacles: tuple[torch.Tensor, torch.Tensor], rows: int, *given: Any
+    ) -> torch.Tensor:
+        """Runs a kernel of distances to geoms; returns (n, rows, 4)."""
+        model, data = self._arrays.model, self._arrays.data
+        out = torch.empty((self.num_envs, rows, 4), device=self.device)
+        with self._on_stream():
+            wp.launch(
+                kernel,
+                (self.num_envs, rows),
+                inputs=[
+                    *map(wp.from_torch, obstacles),
+                    model.geom_type,
+                    model.geom_size,
+                    model.geom_rbound,
+                    model.geom_margin,
+                    data.geom_xpos,
+                    data.geom_xmat,
+                    data.xpos,
+                    data.xmat,
+                    *given,
+                ],
+                outputs=[wp.from_torch(out, dtype=wp.vec4)],
+                device=self._name,
+            )
+        return out
 
     def _cast(self, kernel: Any, shape: tuple[int, ...], *given: Any) -> torch.Tensor:
         """Runs a kernel of rays from the base with its own inputs; returns an array of `shape`."""
