@@ -5,10 +5,10 @@
 For each number of homes, measures physics alone, head depth alone at 64 x 64 and 128 x 128, and
 both together; the time to create the homes, to reset them and for the first step (which compiles),
 and the memory. Homes start in Tidy House episodes of the training apartments and get random
-actions. Then a training of Pick with depth at 64 x 64 and the collector `device`: samples per
-second of collecting alone, and of collecting and learning. Numbers of homes are measured in
-ascending order until the time is over or the memory is full; the report says which. Writes
-`batch.json` and `batch.png` into `out`.
+actions. Then trainings of Pick with the collector `device`, with depth at 64 x 64 ("depth") and
+with a teacher's sensors ("teacher"): samples per second of collecting alone, and of collecting and
+learning. Numbers of homes are measured in ascending order until the time is over or the memory is
+full; the report says which. Writes `batch.json` and `batch.png` into `out`.
 """
 
 import dataclasses
@@ -41,6 +41,10 @@ from tpsrl.world.slots import capacity_for
 SIDES = (64, 128)
 _PLAN = 32  # number of different actions per home
 _STEPS = 8  # of a rollout
+_TRAININGS: dict[str, dict[str, Any]] = {
+    "depth": {"sensors": "fetch", "depth": 64},
+    "teacher": {"sensors": "teacher", "settings": {"way": 6.0, "hand": 4.0}},
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -135,18 +139,20 @@ def _row(
         batch.check()
     row["memory_mb"] = _memory_mb() - memory
     batch.close()
-    return row | _training(settings, count, 0.4 * seconds)
+    for name in _TRAININGS:
+        found = _training(settings, name, count, 0.2 * seconds)
+        row |= {f"{name}_{kind}": rate for kind, rate in found.items()}
+    return row
 
 
-def _training(settings: BatchSettings, count: int, seconds: float) -> dict[str, float]:
+def _training(settings: BatchSettings, name: str, count: int, seconds: float) -> dict[str, float]:
     """Measures a training of Pick in `count` homes within about `seconds` seconds."""
     options = EnvOptions.of(
         "pick",
-        sensors="fetch",
-        depth=64,
         num_objects=settings.objects,
         num_episodes=settings.episodes,
         engine=settings.engine,
+        **_TRAININGS[name],
     )
     factory = TrainingVecEnvFactory(options, limit_ends=True, device_starts=settings.episodes)
     factory.prepare()
@@ -154,7 +160,10 @@ def _training(settings: BatchSettings, count: int, seconds: float) -> dict[str, 
         num_envs=count,
         num_steps=_STEPS,
         collector="device",
-        policy=PolicySettings(dtype="bfloat16" if torch.cuda.is_available() else "float32"),
+        policy=PolicySettings(
+            encoder="resnet18" if options.inputs.depth else "state",
+            dtype="bfloat16" if torch.cuda.is_available() else "float32",
+        ),
         ppo=PPOSettings(epochs=1, minibatches=4),
     )
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -236,7 +245,8 @@ def drawn(report: dict[str, Any], path: Path) -> None:
     made = figure(figsize=(7, 4.5), layout="constrained")
     axes = made.add_subplot()
     kinds = [f"{kind}_{side}" for kind in ("depth", "both") for side in SIDES]
-    for name in ("physics", *kinds, "collect", "learn"):
+    trained = [f"{name}_{kind}" for name in _TRAININGS for kind in ("collect", "learn")]
+    for name in ("physics", *kinds, *trained):
         axes.plot(
             [row["envs"] for row in rows],
             [row[f"{name}_per_s"] for row in rows],

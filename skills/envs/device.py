@@ -6,6 +6,7 @@ device until the statistics of a rollout's episodes are.
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
@@ -17,10 +18,24 @@ from skills import registry
 from skills.core import sensors, task
 from skills.core.arrays import Array
 from skills.core.context import MeasureContext
-from skills.core.sensors import FACING, LASER, Readings, SensorContext
+from skills.core.sensors import (
+    CATEGORY,
+    CLEARANCE,
+    EXPLORED,
+    FACING,
+    FRONTIER,
+    LASER,
+    MOTION,
+    NEIGHBOURS,
+    OF_GAPS,
+    SIGHTING,
+    Readings,
+    SensorContext,
+)
 from skills.core.skill import Skill
 from skills.core.state import Goals, TaskState
 from skills.core.task import StepOutcome
+from skills.envs.device_maps import Begun, DeviceMaps
 from skills.envs.options import EnvOptions
 from skills.starts.source import StartSource
 from skills.starts.start import Start
@@ -35,12 +50,8 @@ from tpsrl.world.state import WorldState
 
 SUCCESS, TIMEOUT = "success", "timeout"
 
-# Sensors that follow from the world's state, and those that the device measures beside it.
-_MEASURED = (LASER, FACING)
-_STATE = (
-    "arm", "ee", "to_rest", "holding", "velocity", "reach", "goal", "gap", "goal_polar", "compass",
-    "to_goal", "margins", "elapsed", "start_from_ee", "goal_from_ee", "start_reach", "goal_reach",
-)  # fmt: skip
+# Sensors that need a map which the robot builds, or a detector.
+_LACKING = (EXPLORED, FRONTIER, SIGHTING, CATEGORY)
 _STATISTICS = 5  # columns of `_Records` before the reward terms
 _LEAST_WEIGHT = 1e-12  # of a part of a mixture
 
@@ -93,6 +104,30 @@ class DeviceSkillEnv:
         self._task: TaskState | None = None
         self._world: WorldState = batch.state()
         self._records = _Records(self.num_envs, self.device)
+        inputs, critic, settings = options.inputs, options.critic, options.task
+        self._sensed = frozenset((*inputs.sensors, *(critic.sensors if critic else ())))
+        self._judges_gaps = settings.near > 0.0 or (
+            self._skill.grips_by_gaps and settings.grip > 0.0
+        )
+        given = [start for _, start in starts]
+        self._maps = DeviceMaps(
+            self._skill,
+            tuple(self._sensed),
+            options.thresholds,
+            given,
+            functools.partial(self._begun, given),
+            self.num_envs,
+            self.device,
+            rewards_way=settings.way != 0.0,
+            rewards_hand=settings.hand != 0.0,
+        )
+
+    def _begun(self, starts: Sequence[Start]) -> Begun:
+        """Returns where the skill begins in the start states."""
+        world = self._batch.prepared()
+        goals = Goals.of([start.goal for start in starts])
+        state = task.begin(self._skill, goals, world, self._options.thresholds)
+        return Begun(world.base, world.joints, np.asarray(self._skill.destination(state)))
 
     # -- episodes ------------------------------------------------------------------------------
 
@@ -116,6 +151,8 @@ class DeviceSkillEnv:
         actions = task.masked(actions, self._mask, before.held, before.held_joint, self._skill.grip)
         self._batch.step(actions)
         self._world = _copied(self._batch.state())
+        path = self._maps.drive(self._start, self._world)
+        near = self._neighbours(self._task) if self._judges_gaps else None
         after, _, outcome = task.step(
             self._skill,
             self._task,
@@ -123,7 +160,9 @@ class DeviceSkillEnv:
             self._world,
             options.task,
             options.thresholds,
+            path,
             object_pos=before.object_pos,
+            gaps=None if near is None else sensors.gaps_of(near, 0.0),
         )
         reward, terminated, truncated = map(
             _as_tensor, (outcome.reward, outcome.terminated, outcome.truncated)
@@ -147,8 +186,14 @@ class DeviceSkillEnv:
         self._start = torch.where(which, drawn, self._start)
         self._batch.restart(which, self._start)
         self._world = _copied(self._batch.state())
+        self._maps.begin(which, self._start, self._world)
         goals, thresholds = self._goals.take(self._start), self._options.thresholds
         return task.begin(self._skill, goals, self._world, thresholds)
+
+    def _neighbours(self, state: TaskState) -> torch.Tensor:
+        """Returns `BatchSimulator.neighbours` of all homes with these tasks."""
+        places = _as_tensor(self._skill.destination(state))
+        return self._batch.neighbours(_as_tensor(state.object), places)
 
     def episodes(self) -> list[EpisodeStats]:
         """See `tpsrl.rl.envs.device_env.DeviceEnv.episodes`."""
@@ -188,16 +233,34 @@ class DeviceSkillEnv:
     def _observe(self, state: TaskState) -> DeviceObservation:
         inputs, world = self._options.inputs, self._world
         measures = self._skill.measure(MeasureContext(state, world, self._options.thresholds))
-        readings = Readings()
-        if LASER in inputs.sensors:
-            readings.laser = self._batch.laser()
-        if FACING in inputs.sensors:
-            readings.facing = self._facing[self._start]
-        seen = SensorContext(state, measures, world, readings)
+        seen = SensorContext(state, measures, world, self._readings(state))
         shown: Any = {"state": sensors.observe(self._skill, inputs.sensors, seen)}
+        critic = self._options.critic
+        if critic is not None:
+            left = 1.0 - _as_tensor(state.steps).float() / self._options.task.horizon
+            true_state = _as_tensor(sensors.observe(self._skill, critic.sensors, seen))
+            shown["critic"] = torch.cat([true_state, left[:, None]], 1)
         if inputs.depth is not None:
             shown["depth"] = self._batch.depth(*inputs.depth)
         return shown
+
+    def _readings(self, state: TaskState) -> Readings:
+        """Returns the readings of all sensors that do not follow from the world's state."""
+        readings, names, batch = Readings(), self._sensed, self._batch
+        target = _as_tensor(state.object)
+        if LASER in names:
+            readings.laser = batch.laser()
+        if FACING in names:
+            readings.facing = self._facing[self._start]
+        if CLEARANCE in names:
+            readings.clearance = batch.clearance(target)
+        if MOTION in names:
+            readings.motion = batch.object_velocity(target)
+        if NEIGHBOURS in names or not OF_GAPS.isdisjoint(names):
+            readings.neighbours = self._neighbours(state)
+            readings.gaps = sensors.gaps_of(readings.neighbours, 0.0)
+        self._maps.read(readings, self._start, self._world)
+        return readings
 
     def _tensor(self, values: np.ndarray) -> torch.Tensor:
         """Copies an array to the device, numbers with a fraction as float32."""
@@ -274,33 +337,23 @@ def draw(source: StartSource, count: int, rng: np.random.Generator) -> list[tupl
 
 
 def check(options: EnvOptions) -> None:
-    """Refuses options that need maps, pictures or recorded states, which the device does not have.
+    """Refuses options that need something which the device does not have.
 
     Raises:
         UserError: names the option and the nearest that is possible.
     """
-    inputs, settings = options.inputs, options.task
+    inputs = options.inputs
     skill = registry.get(options.skill).definition
     if skill.follows_path or "category" in skill.needs:
         raise UserError(
             f"preset.collector: 'device' measures no paths on a map, which {options.skill} needs; "
             "nearest: batch"
         )
-    if options.critic is not None:
-        raise UserError(
-            "preset.policy.critic: collector=device does not have the critic's sensors; nearest: "
-            "false"
-        )
-    lacking = [name for name in inputs.sensors if name not in (*_STATE, *_MEASURED)]
+    lacking = [name for name in inputs.sensors if name in _LACKING]
     if lacking:
         raise UserError(
             f"sensors: collector=device does not measure {', '.join(lacking)}; nearest: fetch"
         )
-    for name in ("way", "hand"):
-        if getattr(settings, name) != 0.0:
-            raise UserError(f"task.{name}: collector=device measures no paths; nearest: 0")
-    if settings.near > 0.0:
-        raise UserError("task.near: collector=device measures no neighbours; nearest: 0")
     if options.source().recorded:
         raise UserError("starts: collector=device cannot begin in recorded states; nearest: own")
     if inputs.height_map:

@@ -107,6 +107,25 @@ class PathMeter:
         self._start[rows] = self._here[rows] = np.asarray(world.base)[:, :2]
         self._left[rows], self._driven[rows] = np.nan, 0.0
 
+    def field_from(
+        self, layout: str, goal: np.ndarray, joints: np.ndarray, start: np.ndarray
+    ) -> DistanceField:
+        """Returns the distances to a goal (2 or 3,), measured in home 0.
+
+        Args:
+            layout: of the apartment
+            goal: in the world frame (m)
+            joints: positions of doors and drawers
+            start: x and y of the base (m)
+
+        Raises:
+            UserError: no free floor is near the goal.
+        """
+        self._joints[0], self._start[0] = joints, start
+        self._unmapped[0] = layout, goal, ""
+        self._map([0])
+        return self._fields[0]
+
     def drive(self, homes: Sequence[int], world: WorldState) -> None:
         """Adds the control step that led to `world` to the lengths driven."""
         rows = np.asarray(homes)

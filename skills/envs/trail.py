@@ -14,7 +14,7 @@ from tpsrl.world.state import WorldState
 
 TRAIL_STEPS = (15, 60, 60)  # time constants in steps: the cup's position twice, the base's pose
 TRAIL_ARRAY = "trail"
-_KEPT = np.exp(-1.0 / np.array(TRAIL_STEPS))[:, None]
+KEPT = np.exp(-1.0 / np.array(TRAIL_STEPS))[:, None]
 
 
 class Trail:
@@ -35,7 +35,7 @@ class Trail:
         """Updates the averages after the control step that led to `world`."""
         rows = np.asarray(homes)
         away = self.away(homes, world)
-        self._means[rows] = _points(world) - _KEPT * away
+        self._means[rows] = _points(world) - KEPT * away
 
     def away(self, homes: Sequence[int], world: WorldState) -> np.ndarray:
         """Returns cup, cup and base minus their averages, (n, 3, 3), in metres, the yaw in rad."""

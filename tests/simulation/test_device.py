@@ -28,6 +28,7 @@ from tpsrl.training.settings import TrainingSettings
 from tpsrl.training.task import make
 from tpsrl.world import action as act
 from tpsrl.world.episode import Episode
+from tpsrl.world.fetch import CLEARANCE_ROWS, NEIGHBOUR_ROWS
 from tpsrl.world.state import WorldState
 
 SKILLS = (
@@ -58,7 +59,11 @@ class OnMeta:
         self._batch, self.num_envs = batch, batch.num_envs
 
     def prepare(self, episodes: Sequence[Episode]) -> None:
+        self._batch.prepare(episodes)
         self._batch.reset(range(self.num_envs), [episodes[0]] * self.num_envs)
+
+    def prepared(self) -> WorldState:
+        return self._batch.prepared()
 
     def restart(self, which: torch.Tensor, starts: torch.Tensor) -> None:
         assert which.is_meta and starts.is_meta
@@ -77,19 +82,34 @@ class OnMeta:
     def laser(self) -> torch.Tensor:
         return self._batch.laser().to("meta")
 
+    def clearance(self, targets: torch.Tensor) -> torch.Tensor:
+        assert targets.is_meta
+        return torch.empty(self.num_envs, CLEARANCE_ROWS, 4, device="meta")
+
+    def neighbours(self, targets: torch.Tensor, points: torch.Tensor) -> torch.Tensor:
+        assert targets.is_meta and points.is_meta
+        return torch.empty(self.num_envs, NEIGHBOUR_ROWS, 4, device="meta")
+
+    def object_velocity(self, objects: torch.Tensor) -> torch.Tensor:
+        assert objects.is_meta
+        return torch.empty(self.num_envs, 6, device="meta")
+
     def close(self) -> None:
         self._batch.close()
 
 
 @pytest.mark.parametrize("skill", SKILLS)
-@pytest.mark.parametrize("limit_ends", [False, True])
+@pytest.mark.parametrize(("limit_ends", "sensors"), [(False, "fetch"), (True, "teacher")])
 def test_only_the_end_of_a_rollout_waits_for_the_device(
-    skill: str, limit_ends: bool, monkeypatch: pytest.MonkeyPatch
+    skill: str, limit_ends: bool, sensors: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = tpsrl.sim.make_batch
     monkeypatch.setattr(tpsrl.sim, "make_batch", lambda *a, **k: OnMeta(plain(*a, **k)))
     monkeypatch.setattr(device_env, "random_on", lambda device, seed: torch.Generator())
-    made = factory(skill, sensors="fetch", depth=32, limit_ends=limit_ends)
+    given: dict[str, Any] = {"sensors": sensors, "depth": 32, "limit_ends": limit_ends}
+    if sensors == "teacher":
+        given |= {"critic": True, "settings": {"way": 6.0, "hand": 4.0}}
+    made = factory(skill, **given)
     settings = TrainSettings(num_envs=2, num_steps=4, collector="device")
     parts = assemble(settings, made, device="meta")
     with pytest.raises(NotImplementedError, match="Cannot copy out of meta tensor") as caught:
@@ -101,15 +121,20 @@ def test_only_the_end_of_a_rollout_waits_for_the_device(
 @pytest.mark.parametrize(
     ("skill", "sensors", "settings"),
     [
-        ("pick", "full", {"clutter": 5.0, "grip": 0.1, "speed": 0.02}),
+        ("pick", "full", {"clutter": 5.0, "speed": 0.02}),
+        ("pick", "teacher", {"way": 6.0, "hand": 4.0, "grip": 0.1, "near": 5.0}),
+        ("place", "teacher", {"way": 6.0, "hand": 4.0, "grip": 0.1}),
         ("open_drawer", "fetch", {"joints": 2.0, "wrong_stop": 1.0}),
+        ("open_fridge", "teacher", {"way": 6.0, "hand": 4.0}),
         ("navigate", "fetch", {"force": 0.01}),
+        ("navigate", "teacher", {"way": 2.0}),
     ],
 )
 def test_steps_equal_those_of_a_skill_batch(
     skill: str, sensors: str, settings: dict[str, float]
 ) -> None:
-    made = factory(skill, count=2, sensors=sensors, depth=16, horizon=4, settings=settings)
+    given: dict[str, Any] = {"depth": 16, "horizon": 4, "settings": settings}
+    made = factory(skill, count=2, sensors=sensors, critic=True, **given)
     env = made.on_device(range(3))
     options = made.options
     batch = SkillBatch(options, options.simulator(3))
@@ -126,6 +151,8 @@ def test_steps_equal_those_of_a_skill_batch(
                 np.testing.assert_allclose(found, values, atol=1e-5, err_msg=f"{step} {name}")
             actions = rng.uniform(-1, 1, (3, act.SIZE)).astype(np.float32)
             actions[:, act.STOP] = -1.0
+            if skill == "place":
+                actions[:, act.GRIP] = 1.0  # a dropped object would end the episode
             outcome = (stepped := batch.step(range(3), actions)).outcome
             done = env.step(torch.from_numpy(actions))
             np.testing.assert_allclose(done.reward.numpy(), outcome.reward, atol=1e-4)
@@ -199,10 +226,7 @@ def test_fewer_different_start_states_than_requested_are_enough() -> None:
     ("skill", "given", "message"),
     [
         ("pointnav", {}, "preset.collector: 'device' measures no paths on a map, which pointnav"),
-        ("pick", {"critic": True}, "preset.policy.critic: .* nearest: false"),
-        ("navigate", {"sensors": "full"}, "sensors: .* does not measure way, scan; nearest: fetch"),
-        ("pick", {"settings": {"way": 1.0}}, "task.way: .* measures no paths; nearest: 0"),
-        ("pick", {"settings": {"near": 1.0}}, "task.near: .* measures no neighbours; nearest: 0"),
+        ("navigate", {"sensors": "mapping"}, "sensors: .* not measure explored_way; nearest: fet"),
         ("pick", {"height_map": True, "depth": 32}, "height_map: .* nearest: false"),
         ("pick", {"cameras": "head_rgb:32"}, "cameras: .* has no head_rgb; nearest: head_depth"),
     ],
@@ -219,8 +243,7 @@ def test_what_the_device_does_not_have_is_refused(
     [
         (["delay=true"], "delay: collector=device delays no observations; nearest: false"),
         (["preset.retry=0.2"], "preset.retry: collector=device draws at random; nearest: 0"),
-        (["preset.policy.critic=true"], "preset.policy.critic: collector=device does not have"),
-        (["preset.object_margin=0.02"], "preset.object_margin: collector=device has no clearances"),
+        (["preset.object_margin=0.02"], "preset.object_margin: collector=device adds no margin"),
     ],
 )
 def test_trainings_that_the_device_cannot_run_are_refused_before_episodes_are_generated(

@@ -244,13 +244,16 @@ def test_steps_on_the_device_equal_those_of_the_c_engine_and_do_not_wait(
 ) -> None:
     monkeypatch.setenv("TPSRL_CACHE", str(tmp_path))
     monkeypatch.setattr(dataset, "BASE_EPISODES", 2)
-    given = {"num_objects": 4, "num_episodes": 2, "depth": 16, "sensors": "fetch", "horizon": 5}
+    given = {"num_objects": 4, "num_episodes": 2, "depth": 16, "sensors": "teacher", "horizon": 5}
+    given |= {"settings": {"way": 6.0, "hand": 4.0, "near": 1.0, "grip": 0.1}, "critic": True}
     ours, theirs = (
         TrainingVecEnvFactory(
             EnvOptions.of("pick", engine=engine, **given), seed=5, device_starts=3
         ).on_device(range(2))
         for engine in ("mujoco", "warp")
     )
+    assert theirs._maps._scan is not None
+    theirs._maps._scan.waits = False  # as on a GPU
     ours.reset()
     with torch.inference_mode():  # as in trainings, also before a reset
         theirs.reset()

@@ -101,7 +101,7 @@ def _check_device(settings: TrainingSettings, options: "EnvOptions") -> None:
     if settings.preset.retry:
         raise UserError(f"preset.retry: collector={DEVICE} draws at random; nearest: 0")
     if settings.preset.object_margin:
-        raise UserError(f"preset.object_margin: collector={DEVICE} has no clearances; nearest: 0")
+        raise UserError(f"preset.object_margin: collector={DEVICE} adds no margin; nearest: 0")
 
 
 def env_options(settings: TrainingSettings) -> "EnvOptions":

@@ -15,14 +15,14 @@ from tpsrl.runtime.compiled import njit
 from tpsrl.world.floor import Joints, layout_obstacles
 
 CELL_M = 0.06
-_CELLS = 13  # from the middle of the cube to each side
-_SIDE = 2 * _CELLS + 1
-REACH_M = (_CELLS + 0.5) * CELL_M  # from the point to the sides of the cube
+CELLS = 13  # from the middle of the cube to each side
+_SIDE = 2 * CELLS + 1
+REACH_M = (CELLS + 0.5) * CELL_M  # from the point to the sides of the cube
 _ROOM_M = 0.04  # radius of the ball around the middle of the cup
 _UP = 4  # cells above the point that count as free, since the cup may touch the object there
-_NEAR = 2  # a path may begin within this many cells of the cup's own cell
-_AHEAD = 4  # cells along the path to the waypoint that `ahead` returns
-_COSTS = (0, 10, 14, 17)  # of a step along one, two, three axes: tenths of a cell
+NEAR = 2  # a path may begin within this many cells of the cup's own cell
+AHEAD = 4  # cells along the path to the waypoint that `ahead` returns
+COSTS = (0, 10, 14, 17)  # of a step along one, two, three axes: tenths of a cell
 _FAR = np.iinfo(np.int32).max
 _MOST_STEPS = 10 * 8 * _SIDE  # length at which the search stops, tenths of a cell
 _ENTRIES = 6 * _SIDE**3  # size of the lists; a cell is seldom reached more than three times
@@ -49,7 +49,7 @@ def hand_field(layout: str, point: tuple[float, float, float], joints: Joints) -
         point: x, y, z in metres
         joints: positions of doors and drawers
     """
-    origin = np.asarray(point) - _CELLS * CELL_M
+    origin = np.asarray(point) - CELLS * CELL_M
     obstacles = layout_obstacles(layout, joints)
     offset = np.abs(obstacles.centre - np.asarray(point))
     extent = np.einsum("kij,kj->ki", np.abs(obstacles.rotation), obstacles.half)
@@ -109,7 +109,7 @@ def spread(
             for dk in range(-1, 2):
                 if di or dj or dk:
                     offset[count] = (di * wide + dj) * wide + dk
-                    price[count] = _COSTS[abs(di) + abs(dj) + abs(dk)]
+                    price[count] = COSTS[abs(di) + abs(dj) + abs(dk)]
                     count += 1
     steps = np.full(wide**3, _FAR, dtype=np.int32)
     # Cells reached at the same cost form a linked list, so that cells come in order of cost.
@@ -117,7 +117,7 @@ def spread(
     cell_of = np.empty(_ENTRIES, dtype=np.int32)
     after = np.empty(_ENTRIES, dtype=np.int32)
     count = 0
-    middle = ((_CELLS + 1) * wide + _CELLS + 1) * wide + _CELLS + 1
+    middle = ((CELLS + 1) * wide + CELLS + 1) * wide + CELLS + 1
     for up in range(_UP + 1):
         steps[middle + up] = 10 * up
         cell_of[count], after[count], first[10 * up] = middle + up, first[10 * up], count
@@ -190,11 +190,11 @@ def _ahead_of(
         left = _begin(field, low, cup[n], cell)
         if not np.isfinite(left):
             continue
-        if field[cell[0], cell[1], cell[2]] < _NEAR * CELL_M:
+        if field[cell[0], cell[1], cell[2]] < NEAR * CELL_M:
             for axis in range(3):
-                cell[axis] = _CELLS
+                cell[axis] = CELLS
         else:
-            for _ in range(_AHEAD):
+            for _ in range(AHEAD):
                 _descend(field, cell)
         for axis in range(3):
             at[axis] = low[axis] + cell[axis] * CELL_M - cup[n, axis]
@@ -217,9 +217,9 @@ def _begin(field: np.ndarray, low: np.ndarray, cup: np.ndarray, cell: np.ndarray
     near = np.empty(3, np.int64)
     for axis in range(3):
         near[axis] = int(np.rint(min(max((cup[axis] - low[axis]) / CELL_M, -9.0), 1.0 * _SIDE + 9)))
-    for i in range(max(near[0] - _NEAR, 0), min(near[0] + _NEAR, _SIDE - 1) + 1):
-        for j in range(max(near[1] - _NEAR, 0), min(near[1] + _NEAR, _SIDE - 1) + 1):
-            for k in range(max(near[2] - _NEAR, 0), min(near[2] + _NEAR, _SIDE - 1) + 1):
+    for i in range(max(near[0] - NEAR, 0), min(near[0] + NEAR, _SIDE - 1) + 1):
+        for j in range(max(near[1] - NEAR, 0), min(near[1] + NEAR, _SIDE - 1) + 1):
+            for k in range(max(near[2] - NEAR, 0), min(near[2] + NEAR, _SIDE - 1) + 1):
                 best = _better(field, low, cup, i, j, k, best, cell)
     if np.isfinite(best):
         return best
@@ -267,7 +267,7 @@ def _descend(field: np.ndarray, cell: np.ndarray) -> None:
                 ni, nj, nk = i + di, j + dj, k + dk
                 if min(ni, nj, nk) < 0 or max(ni, nj, nk) >= _SIDE:
                     continue
-                step = 0.1 * CELL_M * _COSTS[abs(di) + abs(dj) + abs(dk)]
+                step = 0.1 * CELL_M * COSTS[abs(di) + abs(dj) + abs(dk)]
                 total = field[ni, nj, nk] + step
                 if field[ni, nj, nk] < field[i, j, k] and total < best + 1e-6:
                     best = total
