@@ -414,7 +414,9 @@ def _values(name: str, command: Command, arguments: list[str]) -> dict[str, Any]
         values: dict[str, Any] = config.parse([a for a in rest if a not in named])
         return values | {key: (*words, *(a.partition("=")[2] for a in named))}
     if len(words) > len(command.positional):
-        raise UserError(f"{name}: unexpected argument '{words[len(command.positional)]}'")
+        word = words[len(command.positional)]
+        hint = f"; write {word}=VALUE" if word in _keys_of(command) else ""
+        raise UserError(f"{name}: unexpected argument '{word}'{hint}")
     return dict(zip(command.positional, words, strict=False)) | config.parse(rest)
 
 

@@ -19,7 +19,7 @@ import os
 import re
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -773,11 +773,26 @@ def _kind(schema: type, key: str) -> Any:
 
 
 def _nearest(key: str, known: Sequence[str]) -> str | None:
-    """Returns the known key most similar to `key` as a whole or in its last part, or None."""
+    """Returns the known key most similar to `key`, or None.
+
+    Among the entries of the same group first, then in the last part, then as a whole.
+    """
+    given = key.lower().replace("-", "_")
+    group, dot, last = given.rpartition(".")
+    inside = {k.removeprefix(group + dot).partition(".")[0] for k in known if k.startswith(group)}
+    if found := _alike(last, inside):
+        return group + dot + found
     # If several keys share a last part, the first one is suggested.
-    whole = {name: k for k in reversed(known) for name in (k.rpartition(".")[2], k)}
-    name = nearest(key.lower().replace("-", "_"), whole)
-    return None if name is None else whole[name]
+    ends = {k.rpartition(".")[2]: k for k in reversed(known)}
+    if not group and (found := _alike(last, ends)):
+        return ends[found]
+    return nearest(given, (k for k in known if k.rpartition(".")[2] == last or k.count(".") == 0))
+
+
+def _alike(word: str, names: Collection[str]) -> str | None:
+    """Returns the name most similar to a word, or of which the word is the initials, or None."""
+    initials = (name for name in names if "".join(part[:1] for part in name.split("_")) == word)
+    return nearest(word, names) or next(initials, None)
 
 
 def check_range(schema: type, key: str, value: Any, within: str = "") -> None:

@@ -33,7 +33,7 @@ def _loss(report: Report) -> str:
     if not found.product_isolated:
         return f"{measured}too few successes to tell what chaining the skills loses."
     if found.loss <= 0.0:
-        return f"{measured}chaining the skills loses nothing."
+        return f"{measured}no loss by chaining the skills was measured."
     sums = {"selection": 0.0, "tax": 0.0, "time": 0.0, "lost": 0.0, "made_good": 0.0}
     parts = found.parts or []
     for part in parts:

@@ -6,7 +6,6 @@ templates beside this module escape all texts.
 
 import functools
 import re
-import shlex
 import urllib.parse
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -167,16 +166,6 @@ def address(path: str) -> str:
     return urllib.parse.quote(path)  # including the colon of a scheme
 
 
-def _replay(command: str, episode: str) -> str:
-    """Returns the shell command that films one episode of an evaluation.
-
-    Its files are in a folder of their own, so that the evaluation's are kept.
-    """
-    words = [word for word in shlex.split(command) if not word.startswith("num_episodes=")]
-    words[:2] = ["tpsrl", "video"]
-    return shlex.join([*words, f"episode={episode}"])
-
-
 def _prose(text: str) -> Markup:
     """Returns text with the parts between backticks as code."""
     return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text))))
@@ -231,7 +220,7 @@ _FILTERS: dict[str, Callable[..., Any]] = {
     "reason": words.reason,
     "repair": words.repair,
     "repair_sentence": words.repair_sentence,
-    "replay": _replay,
+    "replay": words.replay,
     "sentence": differences.sentence,
     "short": acting.short,
     "signed": words.signed,

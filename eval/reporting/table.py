@@ -8,6 +8,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from eval.analysing.results import EpisodeResult
 from eval.analysing.schema import (
     CauseRow,
     MatrixRow,
@@ -19,16 +20,20 @@ from eval.analysing.schema import (
 from eval.reporting import extras, words
 from eval.reporting.words import Bounded, percent, signed
 
+_FAILED = 3  # episodes that are named
 
-def show(console: Console, report: Report) -> None:
+
+def show(console: Console, report: Report, results: Sequence[EpisodeResult] = ()) -> None:
     """Prints stages, first causes, taxes of handoffs, and overall success with findings.
+
+    Of the failed episodes among `results`, the first few are named, with a command to film one.
 
     Columns: `run` counts the episodes that ran the stage, `done` success by the plan's predicates,
     `skill` by the skill's own thresholds, `differ` the runs in which the two disagree. `rate` and
-    interval are of `done`; `chain` is the share of all episodes in which every stage so far
-    succeeded.
+    interval are of `done`; `chain` is the share of all episodes in which every stage so far was
+    completed, in the last line that of full success.
     """
-    parts: list[Any] = [_stages(report.stages)]
+    parts: list[Any] = [_stages(report.stages, report.success.mean)]
     if report.stage_goals:
         parts.append(_goals(report))
     if report.first_causes:
@@ -41,8 +46,21 @@ def show(console: Console, report: Report) -> None:
     console.print(_overall(report))
     for line in report.findings or ():
         console.print(f"- {line}", highlight=False, markup=False, soft_wrap=True)
-    for line in extras.lines(report):
+    for line in [*extras.lines(report), *_failed(report, results)]:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _failed(report: Report, results: Sequence[EpisodeResult]) -> list[str]:
+    """Returns a line for each of the first failed episodes, and how to film the first of them."""
+    failed = [one for one in results if one.first_cause is not None and one.cause_text]
+    lines = []
+    for one in failed[:_FAILED]:
+        assert one.first_cause is not None and one.cause_text is not None
+        where = words.stage(one.first_cause.name) or "end"
+        lines.append(f"{one.id} failed: {where}: {words.figures(one.first_cause, one.cause_text)}")
+    if failed and report.settings_command:
+        lines.append(f"film it: {words.replay(report.settings_command, failed[0].id)}")
+    return lines
 
 
 def show_skill(console: Console, report: SkillReport) -> None:
@@ -65,7 +83,7 @@ def show_skill(console: Console, report: SkillReport) -> None:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def _stages(stages: Sequence[StageRow]) -> Table:
+def _stages(stages: Sequence[StageRow], success: float | None) -> Table:
     table = table_of("Stages")
     heads = ("", "stage", "run", "done", "skill", "differ", "rate", "95%", "chain")
     for head in heads:
@@ -85,6 +103,7 @@ def _stages(stages: Sequence[StageRow]) -> Table:
             _interval(stage) if stage.reached else "-",
             _whole(stage.cumulative),
         )
+    table.add_row("", "full success", *[""] * 6, _whole(success))
     return table
 
 

@@ -1,6 +1,7 @@
 """Texts for shares, margins and causes, on pages and in the terminal."""
 
 import math
+import shlex
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -226,6 +227,17 @@ def figures(cause: Cause, text: str) -> str:
     predicate = generic(cause.predicate)
     known = text.startswith(f"{predicate}: ")
     return fact(predicate) + text[len(predicate) :] if known else text
+
+
+def replay(command: str, episode: str) -> str:
+    """Returns the shell command that films one episode of an evaluation.
+
+    Its files are in a folder of their own, so that the evaluation's are kept.
+    """
+    several = ("num_episodes=", "analysis_")
+    kept = [word for word in shlex.split(command) if not word.startswith(several)]
+    kept[:2] = ["tpsrl", "video"]
+    return shlex.join([*kept, f"episode={episode}"])
 
 
 def loss(kind: str) -> str:

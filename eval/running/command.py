@@ -9,11 +9,10 @@ from eval.settings import EvalSettings
 from tpsrl import config
 from tpsrl.config import preset_names
 
-# Settings that do not affect the course of an episode, or that each replay sets itself.
+# Settings that do not affect the report, or that each replay sets itself.
 _LEFT_OUT = frozenset(
-    ("scenario", "out", "processes", "episode", "videos", "video_stride",
-     "analysis_episodes", "analysis_steps", "analysis_players", "measure_view", "view_stride",
-     "skip_invalid")
+    ("scenario", "out", "processes", "episode", "videos", "video_stride", "measure_view",
+     "view_stride", "skip_invalid")
 )  # fmt: skip
 
 

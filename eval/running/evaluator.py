@@ -147,7 +147,7 @@ def evaluate(
         write_graphml(graph, out / "flow.graphml")
         runs.write(out, settings, results, timing, summary, pages.scenario(summary, results))
         journal.finish()
-    table.show(console, summary)
+    table.show(console, summary, results)
     runs.tell_where(console, out, results)
     return summary
 

@@ -23,7 +23,7 @@ from eval.reporting import comparison_table, index, pages, table
 from eval.running import runs
 from tpsrl import config
 from tpsrl.errors import UserError
-from tpsrl.runtime import files
+from tpsrl.runtime import files, locks
 
 AnyReport = Report | SkillReport | Index | Comparison
 Result = TypeVar("Result", EpisodeResult, SkillResult)
@@ -240,6 +240,10 @@ def _text(path: Path, most: int = files.MOST_TEXT) -> str:
             raise UserError(f"report: {path} is not a file")
         text = files.read_text(path, most)
     except OSError as error:
+        if (path.parent / locks.RUNNING).is_dir():
+            raise UserError(
+                f"report: {path.parent} is not finished; run its command to the end"
+            ) from None
         message = f"report: {path}: cannot be read ({error.strerror})"
         raise UserError(f"{message}; name the folder of an evaluation") from None
     except UnicodeDecodeError:

@@ -66,10 +66,15 @@ class TimelineMark:
     text: str
 
 
+class RecordingStopped(Exception):
+    """Ends an episode whose recording was stopped."""
+
+
 class EpisodeRecording:
     """Recording of an episode, written by one thread while others read it.
 
-    `moments` and `marks` only grow. `outcome` is how the episode ended, "" until then.
+    `moments` and `marks` only grow. `outcome` is how the episode ended, "" until then. Setting
+    `stopped` ends the episode at its next step.
     """
 
     def __init__(
@@ -80,7 +85,7 @@ class EpisodeRecording:
         self.moments: list[Moment] = []
         self.marks: list[TimelineMark] = []
         self.outcome = ""
-        self.over = threading.Event()
+        self.over, self.stopped = threading.Event(), threading.Event()
 
     def mark(self, step: int, text: str) -> None:
         """Marks the moment after a control step, or the last one before it."""
@@ -104,7 +109,13 @@ class EpisodeRecorder:
         self._add(simulator.state([env_id]), None)
 
     def on_step(self, world: WorldState, info: StepInfo) -> None:
-        """Callback of executors and environments after each control step."""
+        """Callback of executors and environments after each control step.
+
+        Raises:
+            RecordingStopped: the recording was stopped.
+        """
+        if self.recording.stopped.is_set():
+            raise RecordingStopped
         stages = [moment.stage for moment in self.recording.moments[-1:]]
         self._add(world, info)
         if stages != [info.index]:

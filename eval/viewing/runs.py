@@ -17,9 +17,9 @@ from eval.running.skill_runs import SkillJob, environment, run_start
 from eval.viewing.recording import EpisodeRecorder, EpisodeRecording
 from eval.viewing.settings import ScenarioView, SkillView
 from planner.execution.execution import Execution
-from planner.execution.trace import TIMEOUT
 from skills.core.conditions import Margin
 from tpsrl import config, sim
+from tpsrl.errors import renamed
 from tpsrl.sim.base import Simulator
 from tpsrl.world.slots import capacity_for
 
@@ -73,10 +73,8 @@ class _ScenarioJob:
         if cause is not None:
             text = cause_text(cause, self.protocol.predicates) + objects_text(cause, trace)
             self.recording.mark(cause.step, f"first cause: {text}")
-        ended_by, first = trace.ended_by, result.timeouts and result.timeouts.first
-        if ended_by == TIMEOUT and first:  # the skill ran out of steps, or could not start
-            ended_by = first.reason
-        self.recording.end(_outcome(trace.success, ended_by))
+        reason = trace.ended_by if cause is None else cause.reason
+        self.recording.end(_outcome(trace.success, reason))
 
 
 def _of_scenario(settings: ScenarioView) -> list[_ScenarioJob]:
@@ -89,7 +87,10 @@ def _of_scenario(settings: ScenarioView) -> list[_ScenarioJob]:
         settings.processes or None,
         settings.episode,
     )
-    others = [config.load_preset("agent", name, AgentPreset) for name in _names(settings.compare)]
+    with renamed("agent", "compare"):
+        others = [
+            config.load_preset("agent", name, AgentPreset) for name in _names(settings.compare)
+        ]
     jobs = []
     for agent in [settings.agent, *others]:
         own = dataclasses.replace(settings, agent=agent)

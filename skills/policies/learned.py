@@ -167,13 +167,14 @@ def find(skill: str, path: str | os.PathLike[str], field: str = "") -> Path:
     if path == pretrained.WORD:
         return pretrained.find(skill)
     field = field or f"skills.{skill}"
-    where = files.user_path(path, field)
+    where = given = files.user_path(path, field)
     shipped = where / pretrained.file_name(skill)
     if where.is_dir():
         best = where / checkpoints.FOLDER / checkpoints.BEST
         where = shipped if shipped.is_file() and not best.is_file() else best
     if not where.is_file():
-        raise UserError(f"{field}: no checkpoint {where}; train one with `tpsrl train {skill}`")
+        missing = f"no checkpoint {where}" if given.is_dir() else f"there is no {given}"
+        raise UserError(f"{field}: {missing}; train one with `tpsrl train {skill}`")
     if where.suffix == ".py":
         raise UserError(f"{field}: {where} is Python code; name its class: {path}:CLASS")
     return where

@@ -111,7 +111,7 @@ def test_collectors_are_measured_side_by_side(tmp_path: Path) -> None:
             ["task=close_fridge", "preset.ppo.teacher_coef=1"],
             "teacher: no teacher of close_fridge is shipped",
         ),
-        (["task=pick", "teacher=nowhere"], "teacher: no checkpoint"),
+        (["task=pick", "teacher=nowhere"], "teacher: there is no"),
         (["task=synthetic_busy", "teacher=out"], "teacher: synthetic_busy has no state to label"),
         (["task=synthetic_busy", "preset.policy.critic=true"], "synthetic_busy has no true state"),
         (

@@ -755,7 +755,7 @@ REFUSED: list[tuple[list[str], str]] = [
     (["demos", NAME, "out={file}"], "file already exists"),
     (["demos", NAME, "out={file}/x"], "out: cannot write into '"),
     (["demos", NAME, "start_states={tmp}/none.npz", "out={out}"], "none.npz"),
-    (["demos", NAME, "failed_by=nowhere", "out={out}"], "failed_by: no checkpoint"),
+    (["demos", NAME, "failed_by=nowhere", "out={out}"], "failed_by: there is no"),
     (["demos", "pick", "failed_by=pretrained", "camera=false", "out={out}"], "nearest: true"),
     (["demos", "pick", "failed_by=pretrained", "depth=32", "out={out}"], "nearest: 128"),
     (

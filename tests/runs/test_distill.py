@@ -238,7 +238,7 @@ def test_labels_equal_the_actions_of_the_teacher_in_every_state(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["teacher=nowhere"], "teacher: no checkpoint"),
+        (["teacher=nowhere"], "teacher: there is no"),
         (["teacher=LAME"], "teacher: must act on the true state alone"),
     ],
 )

@@ -191,6 +191,8 @@ def _train(settings: TrainingSettings, group: "Group") -> int:
         if group.rank == 0:
             watch.say(f"wrote {trainer.latest.parent}")
     if not stopped:
+        if group.rank == 0:
+            print(f"evaluate it with `tpsrl eval {settings.skill} agent={out}`")
         return 0
     if group.rank == 0:
         print(f"stopped; resume with `tpsrl train resume={out}`")
