@@ -182,7 +182,7 @@ def test_every_episode_shows_the_command_that_films_it() -> None:
 def test_an_episode_shows_its_first_cause_and_the_skill_that_set_it_up() -> None:
     tree = parse(rendered())
     (box,) = (s for s in tree.iter("section") if s[0].text == "Episodes")
-    cells = [words_of(row[-1]) for row in box.findall(".//tbody/tr")]
+    cells = [words_of(row[2]) for row in box.findall(".//tbody/tr")]
     assert cells[0] == (
         "2 pick obj_0: force limit of the skill"
         "<b>obj_0</b> in the hand: 12.5 kN > 10 kN at step 412set up by navigate"
