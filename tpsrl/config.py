@@ -39,6 +39,7 @@ MOST_EPISODES = 1_000_000
 # Larger numbers are taken for typing errors: JSON does not keep larger integers exactly, and sums
 # of larger floats lose precision.
 MOST_WHOLE = 2**53
+_SHORTEST = 2  # letters of a key for which a similar one is suggested
 CONFIG = "config"  # key of the config.yaml of an earlier run
 _DEEPEST = 50  # maximum nesting of lists and mappings
 _MOST_YAML = 2**20  # maximum bytes of a file
@@ -779,20 +780,25 @@ def _nearest(key: str, known: Sequence[str]) -> str | None:
     """
     given = key.lower().replace("-", "_")
     group, dot, last = given.rpartition(".")
-    inside = {k.removeprefix(group + dot).partition(".")[0] for k in known if k.startswith(group)}
+    group += dot
+    inside = {k.removeprefix(group).partition(".")[0] for k in known if k.startswith(group)}
     if found := _alike(last, inside):
-        return group + dot + found
+        return group + found
     # If several keys share a last part, the first one is suggested.
     ends = {k.rpartition(".")[2]: k for k in reversed(known)}
     if not group and (found := _alike(last, ends)):
         return ends[found]
-    return nearest(given, (k for k in known if k.rpartition(".")[2] == last or k.count(".") == 0))
+    whole = nearest(given, ends) or nearest(given, known)
+    return ends.get(whole, whole) if whole else None
 
 
 def _alike(word: str, names: Collection[str]) -> str | None:
     """Returns the name most similar to a word, or of which the word is the initials, or None."""
-    initials = (name for name in names if "".join(part[:1] for part in name.split("_")) == word)
-    return nearest(word, names) or next(initials, None)
+    if len(word) < _SHORTEST:
+        return None
+    initials = ("".join(part[:1] for part in name.split("_")) for name in sorted(names))
+    named = dict(zip(initials, sorted(names), strict=True))
+    return nearest(word, names) or named.get(word)
 
 
 def check_range(schema: type, key: str, value: Any, within: str = "") -> None:

@@ -234,7 +234,7 @@ def replay(command: str, episode: str) -> str:
 
     Its files are in a folder of their own, so that the evaluation's are kept.
     """
-    several = ("num_episodes=", "analysis_")
+    several = ("num_episodes=", "episode=", "analysis_")
     kept = [word for word in shlex.split(command) if not word.startswith(several)]
     kept[:2] = ["tpsrl", "video"]
     return shlex.join([*kept, f"episode={episode}"])

@@ -10,10 +10,7 @@ from tpsrl import config
 from tpsrl.config import preset_names
 
 # Settings that do not affect the report, or that each replay sets itself.
-_LEFT_OUT = frozenset(
-    ("scenario", "out", "processes", "episode", "videos", "video_stride", "measure_view",
-     "view_stride", "skip_invalid")
-)  # fmt: skip
+_LEFT_OUT = frozenset(("scenario", "out", "processes", "videos", "video_stride", "replace"))
 
 
 def settings_command(settings: EvalSettings) -> str:

@@ -25,7 +25,7 @@ def filmed(settings: Any, word: str | None) -> Any:
         num_episodes=count,
         videos=settings.videos or count,
         out=settings.out or f"out/videos/{name}",
-        replace=True,
+        replace=settings.replace or settings.out in (None, f"out/videos/{name}"),
         **fewer,
     )
 

@@ -213,7 +213,7 @@ def _read_results(folder: Path, kind: type[Result]) -> list[Result]:
 
 
 def episode_ids(folder: Path) -> list[str]:
-    """Returns the ids of a finished evaluation's episodes; none for an unfinished one.
+    """Returns the ids of a finished evaluation's episodes; none if the folder has no report.
 
     Raises:
         UserError: the file of the results is damaged.

@@ -274,9 +274,14 @@ def check_kept(out: Path, settings: AllSettings | SkillsSettings) -> None:
     Raises:
         UserError: the folder holds an evaluation with other settings; names them.
     """
-    path = out / "config.yaml"
-    if settings.replace or not (out / "report.json").is_file() or not path.is_file():
+    path, replaced = out / "config.yaml", out / "report.json"
+    if settings.replace or not replaced.is_file():
         return
+    if not path.is_file():
+        raise UserError(
+            f"out: {out} holds the report of several evaluations; choose another folder, or "
+            "replace=true"
+        )
     found = config.differences(path, settings)
     shown = [
         f"{key}: {old}, now {new}" for key, (old, new) in found.items() if _matters(key, old, new)
@@ -296,8 +301,8 @@ def _matters(key: str, old: Any, new: Any) -> bool:
     """Returns whether an evaluation with a setting's new value loses results of the old one."""
     if key in _UNRESOLVED and new is None:
         return False
-    if key in ("num_episodes", "videos"):
-        return bool(new < old)
+    if key in ("num_episodes", "videos") and isinstance(old, int) and isinstance(new, int):
+        return new < old
     return key not in _WITHOUT_EFFECT
 
 

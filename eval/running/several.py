@@ -38,7 +38,7 @@ def evaluate_scenarios(
             is invalid.
         RunError: a worker failed or died.
     """
-    console, out = console or Console(), _output_folder(settings.out or "out/all")
+    console, out = console or Console(), _output_folder(settings.out or "out/all", settings.replace)
     with locks.hold(out):
         reports = {}
         given = _fields(settings) | {"num_episodes": settings.num_episodes or DEFAULT_COUNT}
@@ -68,7 +68,10 @@ def evaluate_skills(
             state is invalid.
         RunError: a worker failed or died.
     """
-    console, out = console or Console(), _output_folder(settings.out or "out/skills")
+    console, out = (
+        console or Console(),
+        _output_folder(settings.out or "out/skills", settings.replace),
+    )
     with locks.hold(out):
         reports = {}
         given = _fields(settings) | {"num_episodes": settings.num_episodes or DEFAULT_COUNT}
@@ -83,10 +86,19 @@ def evaluate_skills(
         return _finish(console, out, ran, index.skill_rows(reports))
 
 
-def _output_folder(out: str) -> Path:
-    """Returns the folder of the index after checking that it can be written."""
+def _output_folder(out: str, replace: bool) -> Path:
+    """Returns the folder of the index after checking that it can be written.
+
+    Raises:
+        UserError: it cannot be written, or holds an evaluation of one scenario or skill.
+    """
     folder = files.check_writable(out)
     files.check_replaceable(folder, ["report.html", "report.json"])
+    if (folder / "config.yaml").is_file() and not replace:
+        raise UserError(
+            f"out: {out} holds an evaluation of one scenario or skill; choose another folder, or "
+            "replace=true"
+        )
     return folder
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import time
 
 import viser
 
@@ -32,5 +33,7 @@ def show(settings: ScenarioView | SkillView) -> None:
         # A thread that is still in the engine or in torch would abort the process at its exit.
         for recording in found:
             recording.stopped.set()
-        for recording in found:
-            recording.over.wait(_LAST_STEP_S)
+        end = time.monotonic() + _LAST_STEP_S
+        with contextlib.suppress(KeyboardInterrupt):
+            for recording in found:
+                recording.over.wait(max(0.0, end - time.monotonic()))

@@ -259,7 +259,7 @@ class DeviceSkillEnv:
         if NEIGHBOURS in names or not OF_GAPS.isdisjoint(names):
             readings.neighbours = self._neighbours(state)
             readings.gaps = sensors.gaps_of(readings.neighbours, 0.0)
-        self._maps.read(readings, self._start, self._world)
+        self._maps.read(readings, self._start, self._world, batch)
         return readings
 
     def _tensor(self, values: np.ndarray) -> torch.Tensor:
@@ -349,7 +349,8 @@ def check(options: EnvOptions) -> None:
             f"preset.collector: 'device' measures no paths on a map, which {options.skill} needs; "
             "nearest: batch"
         )
-    lacking = [name for name in inputs.sensors if name in _LACKING]
+    critic = options.critic.sensors if options.critic else ()
+    lacking = [name for name in (*inputs.sensors, *critic) if name in _LACKING]
     if lacking:
         raise UserError(
             f"sensors: collector=device does not measure {', '.join(lacking)}; nearest: fetch"

@@ -1,11 +1,11 @@
 """Map sensors of a skill as tensors, for homes that step together on a device.
 
 The readings are those of `skills.envs.map_sensors`. Maps belong to start states. They are computed
-on the processor before the training begins, and equal maps are stored once, since thousands of
-start states share some hundred apartments, goals and positions of doors.
+on the processor before the training begins, and equal maps are stored once.
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -20,16 +20,15 @@ from skills.envs.path_meter import PathMeter
 from skills.envs.trail import KEPT
 from skills.starts.start import Start
 from tpsrl.errors import UserError
-from tpsrl.world.floor import CELL_M, floor_map, rounded
+from tpsrl.sim.batch.base import BatchSimulator
+from tpsrl.world.floor import FloorMap, floor_map, rounded
 from tpsrl.world.hand_path import AHEAD, CELLS, COSTS, NEAR, hand_field
 from tpsrl.world.hand_path import CELL_M as HAND_CELL_M
 from tpsrl.world.objects import object_kind
-from tpsrl.world.scan import RANGE_M, RAYS
 from tpsrl.world.state import WorldState
 
 _SIDE = 2 * CELLS + 1  # cells of a hand field along each axis
 _TINY = 1e-6
-_LEAST_STEP_M = 0.5 * CELL_M  # of a ray
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -72,9 +71,12 @@ class _Tables:
         if len(kinds) > 1:
             raise UserError("layout: homes of one batch must have the same layout set")
         rows = torch.tensor(self._rows, device=device)
-        columns = zip(*self._values, strict=True)
-        tables = (np.stack(column).astype(np.float32) for column in columns)
-        return (rows, *(torch.from_numpy(table).to(device) for table in tables))
+        tables = []
+        for column in range(len(self._values[0])):
+            table = np.stack([values[column] for values in self._values])
+            tables.append(torch.from_numpy(table).to(device, torch.float32))
+        self._values = []
+        return (rows, *tables)
 
 
 class DeviceMaps:
@@ -85,14 +87,14 @@ class DeviceMaps:
         names: names of the sensors
         thresholds: success thresholds of the skill
         starts: k start states
-        begin: returns where the skill begins in these; called if there are maps
+        begin: returns where the skill begins in these; called if a sensor or reward needs a map
         num_envs: n
         device: of all tensors
         rewards_way: whether progress of the base along its path is rewarded
         rewards_hand: whether progress of the cup along its path is rewarded
 
     Raises:
-        UserError: no free floor is near a goal, or the apartments are of different sets.
+        UserError: the apartments are of different sets.
     """
 
     def __init__(
@@ -145,22 +147,23 @@ class DeviceMaps:
         """
         if self._trail is not None:
             self._trail = _points(world) - self._kept * self._away(world)
-        hand = None if self._hand is None else self._hand.drive(start, world)
         if self._way is None or not (self._rewards_way or self._rewards_hand):
             return None
         path = self._way.drive(start, world)
-        if self._rewards_hand:
-            path.hand = hand
+        if self._rewards_hand and self._hand is not None:
+            path.hand = self._hand.drive(start, world)
         return path
 
-    def read(self, readings: Readings, start: torch.Tensor, world: WorldState) -> None:
-        """Adds the readings at the current positions to `readings`, in place."""
+    def read(
+        self, readings: Readings, start: torch.Tensor, world: WorldState, batch: BatchSimulator
+    ) -> None:
+        """Adds the readings at the current positions of `batch`'s homes to `readings`, in place."""
         if self._shows_way and self._way is not None:
             readings.way = self._way.ahead(start, world.base)
         if self._shows_hand and self._hand is not None:
             readings.hand = self._hand.ahead(start, world)
         if self._scan is not None:
-            readings.scan = self._scan.ranges(start, world.base)
+            readings.scan = self._scan.ranges(start, batch)
         if self._trail is not None:
             readings.trail = self._away(world)
         if self._extent is not None:
@@ -315,6 +318,7 @@ class HandPaths:
 
             tables.add(where, made)
         self._row, self._field, self._origin = tables.tensors(device)
+        self._known: tuple[WorldState, torch.Tensor] | None = None  # last result of `ahead`
         self._left = torch.zeros(num_envs, device=device)
         near = torch.arange(-NEAR, NEAR + 1)
         every = torch.cartesian_prod(*[torch.arange(_SIDE)] * 3)
@@ -342,6 +346,12 @@ class HandPaths:
 
         See `tpsrl.world.hand_path.HandFields.ahead`.
         """
+        # `begin` and `drive` need it for the same world as the observation.
+        if self._known is None or self._known[0] is not world:
+            self._known = world, self._searched(start, world)
+        return self._known[1]
+
+    def _searched(self, start: torch.Tensor, world: WorldState) -> torch.Tensor:
         row = self._row[start]
         cup, base = torch.as_tensor(world.ee_pos), torch.as_tensor(world.base)
         at = (cup - self._origin[row]) / HAND_CELL_M
@@ -391,42 +401,25 @@ class HandPaths:
 
 
 class FloorScan:
-    """Scanner of `tpsrl.world.scan.Scanner` as tensors."""
+    """Maps of `tpsrl.world.scan.Scanner`, on which the engine casts the rays."""
 
     def __init__(self, layouts: Sequence[str], begun: Begun, device: torch.device) -> None:
         tables = _Tables()
+        origins = set()
         for layout, joints in zip(layouts, begun.joints, strict=True):
             where = layout, rounded(joints)
+            found = floor_map(layout, joints=where[1])
+            origins.add(found.origin)
+            tables.add(where, functools.partial(_distance_of, found))
+        if len(origins) > 1:
+            raise UserError("layout: homes of one batch must have the same layout set")
+        (self._origin,) = origins
+        self._row, self._distance = tables.tensors(device)
 
-            def made(layout: str = layout, joints: Any = where[1]) -> tuple[np.ndarray, ...]:
-                found = floor_map(layout, joints=joints)
-                return found.distance, np.array(found.origin)
-
-            tables.add(where, made)
-        self._row, self._distance, self._origin = tables.tensors(device)
-        self.waits = device.type == "cpu"  # a GPU would have to be waited for
-        angle = torch.arange(RAYS, device=device) * (2.0 * math.pi / RAYS)
-        self._angle = angle.float()
-
-    def ranges(self, start: torch.Tensor, base: Any) -> torch.Tensor:
+    def ranges(self, start: torch.Tensor, batch: BatchSimulator) -> torch.Tensor:
         """Returns ranges (n, RAYS) in metres; see `tpsrl.world.scan.Scanner.ranges`."""
-        base = torch.as_tensor(base)
-        row = self._row[start]
-        angle = base[:, 2:] + self._angle
-        along = torch.stack((angle.cos(), angle.sin()), -1) / CELL_M
-        begin = ((base[:, :2] - self._origin[row]) / CELL_M)[:, None]
-        ny, nx = self._distance.shape[1:]
-        gone = torch.zeros_like(angle)
-        open_ = torch.ones_like(angle, dtype=torch.bool)
-        for _ in range(math.ceil(RANGE_M / _LEAST_STEP_M) + 1):
-            if self.waits and not open_.any():
-                break
-            at = begin + gone[..., None] * along
-            x, y = at[..., 0], at[..., 1]
-            inside = (x >= 0.0) & (y >= 0.0) & (x < nx) & (y < ny)
-            ix, iy = x.long().clamp(0, nx - 1), y.long().clamp(0, ny - 1)
-            left = torch.where(inside, self._distance[row[:, None], iy, ix], 0.0)
-            open_ = open_ & (left > 0.0) & (gone < RANGE_M)
-            step = (left - 0.7 * CELL_M).clamp(min=_LEAST_STEP_M)
-            gone = torch.where(open_, gone + step, gone)
-        return gone.clamp(max=RANGE_M)
+        return batch.scan(self._distance, self._origin, self._row[start])
+
+
+def _distance_of(floor: FloorMap) -> tuple[np.ndarray, ...]:
+    return (floor.distance,)

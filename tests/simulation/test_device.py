@@ -13,8 +13,11 @@ import pytest
 import torch
 
 import tpsrl.sim
+from skills.core import task
+from skills.core.state import Goals
 from skills.envs import device
 from skills.envs.batch import SkillBatch
+from skills.envs.map_sensors import MapSensors
 from skills.envs.options import EnvOptions
 from skills.envs.training import TrainingVecEnvFactory
 from skills.starts import dataset
@@ -29,6 +32,7 @@ from tpsrl.training.task import make
 from tpsrl.world import action as act
 from tpsrl.world.episode import Episode
 from tpsrl.world.fetch import CLEARANCE_ROWS, NEIGHBOUR_ROWS
+from tpsrl.world.scan import RAYS
 from tpsrl.world.state import WorldState
 
 SKILLS = (
@@ -89,6 +93,12 @@ class OnMeta:
     def neighbours(self, targets: torch.Tensor, points: torch.Tensor) -> torch.Tensor:
         assert targets.is_meta and points.is_meta
         return torch.empty(self.num_envs, NEIGHBOUR_ROWS, 4, device="meta")
+
+    def scan(
+        self, maps: torch.Tensor, origin: tuple[float, float], rows: torch.Tensor
+    ) -> torch.Tensor:
+        assert maps.is_meta and rows.is_meta
+        return torch.empty(self.num_envs, RAYS, device="meta")
 
     def object_velocity(self, objects: torch.Tensor) -> torch.Tensor:
         assert objects.is_meta
@@ -265,4 +275,46 @@ def test_recorded_start_states_are_refused() -> None:
     made = TrainingVecEnvFactory(EnvOptions.of("pick", starts=[recorded]))
     with pytest.raises(UserError, match=r"starts: .* recorded states; nearest: own"):
         made.on_device(range(2))
+    simulator.close()
+
+
+@pytest.mark.parametrize("skill", ["pick", "navigate", "close_fridge"])
+def test_readings_of_maps_equal_those_on_the_processor_anywhere(skill: str) -> None:
+    made = factory(skill, count=2, sensors="teacher", settings={"way": 1.0, "hand": 1.0})
+    env = made.on_device(range(2))
+    env.reset()
+    options, count = made.options, 400
+    starts = [made.options.source()[env._index[place]] for place in env._start.tolist()]
+    simulator = options.simulator(2)
+    simulator.reset(range(2), [start.episode for start in starts])
+    world = simulator.state(range(2))
+    goals = Goals.of([start.goal for start in starts])
+    task_state = task.begin(env._skill, goals, world, options.thresholds)
+    maps = MapSensors(env._skill, options.inputs.sensors, 2, options.thresholds, True, True)
+    maps.begin(range(2), [start.episode for start in starts], task_state, world)
+    assert env._maps._way is not None and env._maps._hand is not None
+    rng, rows = np.random.default_rng(3), np.arange(count) % 2
+    base = np.column_stack([rng.uniform(-8, 8, (count, 2)), rng.uniform(-4, 4, count)])
+    cup = rng.uniform(-8, 8, (count, 3))  # mostly off the maps
+    near = np.asarray(env._skill.destination(task_state))[rows]
+    base[::2, :2] = near[::2, :2] + rng.normal(0, 1.0, (count, 2))[::2]
+    cup[::2, : near.shape[1]] = near[::2] + rng.normal(0, 0.4, near.shape)[::2]
+    cup[5], base[6, 0] = np.nan, np.inf
+    place = env._start[torch.from_numpy(rows)]
+    for row in range(count):
+        one = dataclasses.replace(
+            world.row(int(rows[row])), base=base[row : row + 1], ee_pos=cup[row : row + 1]
+        )
+        wanted = maps.read([int(rows[row])], one)
+        there = dataclasses.replace(
+            one,
+            base=torch.from_numpy(one.base).float(),
+            ee_pos=torch.from_numpy(one.ee_pos).float(),
+        )
+        start = place[row : row + 1]
+        way = env._maps._way.ahead(start, there.base).numpy()
+        np.testing.assert_allclose(way, wanted.way, atol=1e-3, err_msg=str(row))
+        hand = env._maps._hand.ahead(start, there).numpy()
+        np.testing.assert_allclose(hand[:, 0], wanted.hand[:, 0], atol=1e-3, err_msg=str(row))
+    env.close()
     simulator.close()

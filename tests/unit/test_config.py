@@ -79,6 +79,16 @@ def test_a_value_may_contain_an_equals_sign() -> None:
             "unknown key 'rules.limits.totl'; did you mean 'rules.limits.total'?",
         ),
         ("total=3", "unknown key 'total'; did you mean 'rules.limits.total'?"),
+        ("num.episodes=3", "unknown key 'num.episodes'; did you mean 'num_episodes'?"),
+        (
+            "rulse.limits.totl=3",
+            "unknown key 'rulse.limits.totl'; did you mean 'rules.limits.total'?",
+        ),
+        (
+            "rules.limits.dm=3",
+            "unknown key 'rules.limits.dm'; did you mean 'rules.limits.distance_m'?",
+        ),
+        ("ruls=3", "unknown key 'ruls'; did you mean 'rules'?"),
         ("rules.limits=3", "rules.limits: set one of its entries, such as rules.limits.total=..."),
         ("rules=lose", "rules: unknown value 'lose'; did you mean 'loose'? (valid: loose, strict)"),
         ("split=vall", "split: unknown value 'vall'; did you mean 'val'? (valid: train, val)"),

@@ -13,6 +13,7 @@ from msgspec import structs
 from rich.console import Console
 
 from eval.analysing.bounds import decode
+from eval.analysing.results import EpisodeResult
 from eval.analysing.schema import Report
 from eval.reporting import bars, pages, table, words
 from planner.execution.trace import Cause
@@ -156,6 +157,18 @@ def test_causes_are_worded_on_the_page_and_in_the_terminal(
         "pick obj_0: <b>obj_0</b> in the hand, force limit of the skill: 7 episodes"
     )
     assert words_of(reel[3][0]).endswith("<b>obj_0</b> in the hand: 12.5 kN > 10 kN at step 412")
+
+
+def test_the_terminal_ends_the_stages_with_full_success_and_names_failed_episodes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    report = decode(full_report(), Report, "report")
+    results = [decode(record, EpisodeResult, "report") for record in full_records()]
+    table.show(Console(width=160), report, results)
+    printed = capsys.readouterr().out
+    assert re.search(r"full success +59% *\n", printed)
+    assert f"{ODD_ID} failed: pick obj_0: " in printed
+    assert f"film it: {words.replay(COMMAND, ODD_ID)}" in printed
 
 
 def test_the_terminal_shows_findings_taxes_and_repairs(capsys: pytest.CaptureFixture[str]) -> None:

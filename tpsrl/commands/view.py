@@ -65,18 +65,17 @@ def _again(folder: Path) -> Command:
     def load(values: Mapping[str, Any]) -> Any:
         chosen = config.load(schema, values, found)
         if "episode" in values:
-            _check_evaluated(folder, config.entry_of(found, "episode"), chosen)
+            _check_evaluated(found, chosen)
         return dataclasses.replace(chosen, num_episodes=None)
 
     return Command(_DESCRIPTION, schema, run, load=load, ignored=_IGNORED)
 
 
-def _check_evaluated(folder: Path, only: str, settings: Any) -> None:
+def _check_evaluated(path: Path, settings: Any) -> None:
     """Checks that an evaluation has the chosen episode.
 
     Args:
-        folder: of the evaluation
-        only: id or number of its single episode, "" if it has several
+        path: its config.yaml
         settings: of the view
 
     Raises:
@@ -85,6 +84,7 @@ def _check_evaluated(folder: Path, only: str, settings: Any) -> None:
     from eval.running import reports
     from tpsrl.errors import unknown
 
+    folder, only = path.parent, config.entry_of(path, "episode")
     episode, count = settings.episode, settings.num_episodes
     if episode.isdecimal() and not only:
         if count is not None and int(episode) >= count:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from tpsrl import config
 from tpsrl.errors import UserError
+from tpsrl.rl.collection.settings import DEVICE
 from tpsrl.rl.policy.settings import TIMM
 from tpsrl.rl.run.settings import TrainSettings
 from tpsrl.runtime import files, locks
@@ -82,6 +83,10 @@ def _with_runs(settings: TrainingSettings) -> TrainingSettings:
         )
     out = Path(str(settings.out))
     _beginning(settings)
+    if settings.preset.collector == DEVICE and settings.start_states is None:
+        raise UserError(
+            f"preset.along: collector={DEVICE} cannot begin in recorded states; nearest: 0"
+        )
     recorded = demos.DemosSettings(
         skill=settings.skill,
         num=count,

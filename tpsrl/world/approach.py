@@ -138,7 +138,8 @@ def _part_at(floor: _Floor, start: Sequence[float] | np.ndarray, room: float) ->
 def _cut(field: DistanceField, near: _Floor) -> DistanceField:
     """Crops distances over a whole apartment to the surroundings."""
     (iy, ix), (ny, nx) = near.first, near.clearance.shape
-    return DistanceField(near.origin, field.apex[iy : iy + ny, ix : ix + nx], _CELL_M)
+    # A copy, since a view would keep the whole apartment in memory.
+    return DistanceField(near.origin, field.apex[iy : iy + ny, ix : ix + nx].copy(), _CELL_M)
 
 
 @functools.lru_cache(maxsize=256)

@@ -14,6 +14,7 @@ from tpsrl.runtime.compiled import njit
 from tpsrl.world.floor import CELL_M, FloorMap
 
 RAYS = 24  # evenly spaced over the full circle, counter-clockwise from straight ahead
+TURN_RAD = 2.0 * math.pi / RAYS  # from one ray to the next
 RANGE_M = 3.0
 
 
@@ -47,20 +48,29 @@ class Scanner:
         Ranges are at most `RANGE_M`, and 0 if the centre is inside an obstacle or off the map.
         """
         base = np.ascontiguousarray(base, np.float64)
-        return _ranges(self._distance, *self._origin, np.asarray(homes, np.int64), base)
+        return ranges_on(self._distance, *self._origin, np.asarray(homes, np.int64), base)
 
 
 @njit(cache=True)
-def _ranges(
+def ranges_on(
     distance: np.ndarray, x0: float, y0: float, homes: np.ndarray, base: np.ndarray
 ) -> np.ndarray:
-    """Casts the rays by sphere tracing: each step is the distance to the nearest obstacle."""
+    """Returns the ranges (n, RAYS) on maps; see `Scanner.ranges`.
+
+    Casts the rays by sphere tracing: each step is the distance to the nearest obstacle.
+
+    Args:
+        distance: (k, ny, nx) distances of cells from obstacles (m)
+        x0, y0: origin of the maps (m)
+        homes: (n,) int64, the map of each base
+        base: (n, 3) float64, poses
+    """
     _, ny, nx = distance.shape
     out = np.empty((len(base), RAYS))
     for i in range(len(base)):
         x, y, yaw = base[i]
         for ray in range(RAYS):
-            angle = yaw + ray * (2.0 * math.pi / RAYS)
+            angle = yaw + ray * TURN_RAD
             c, s = math.cos(angle), math.sin(angle)
             gone = 0.0
             while gone < RANGE_M:

@@ -129,6 +129,21 @@ class BatchSimulator(Protocol):
         """
         ...
 
+    def scan(
+        self, maps: torch.Tensor, origin: tuple[float, float], rows: torch.Tensor
+    ) -> torch.Tensor:
+        """Returns the ranges of the scanner on floor maps; see `tpsrl.world.scan.Scanner.ranges`.
+
+        Args:
+            maps: (k, ny, nx) float32, distances of cells from obstacles, metres.
+            origin: x and y of the maps, metres.
+            rows: (n,) int64, the map of each home.
+
+        Returns:
+            (n, RAYS) float32, metres.
+        """
+        ...
+
     def object_velocity(self, objects: torch.Tensor) -> torch.Tensor:
         """Returns the velocity of one object per home, world frame: m/s, rad/s.
 

@@ -10,6 +10,7 @@ from tpsrl.errors import UserError
 from tpsrl.sim.base import Capabilities, Simulator
 from tpsrl.world.action import SIZE
 from tpsrl.world.episode import Episode
+from tpsrl.world.scan import ranges_on
 from tpsrl.world.state import WorldState
 
 
@@ -84,6 +85,14 @@ class LoopedBatch:
         """See `tpsrl.sim.batch.base.BatchSimulator.neighbours`."""
         given = targets.numpy(), points.numpy().astype(np.float64)
         return torch.from_numpy(self._simulator.neighbours(self._all, *given))
+
+    def scan(
+        self, maps: torch.Tensor, origin: tuple[float, float], rows: torch.Tensor
+    ) -> torch.Tensor:
+        """See `tpsrl.sim.batch.base.BatchSimulator.scan`."""
+        base = np.ascontiguousarray(self._simulator.state(self._all).base, np.float64)
+        found = ranges_on(maps.numpy(), *origin, rows.numpy(), base)
+        return torch.from_numpy(found.astype(np.float32))
 
     def object_velocity(self, objects: torch.Tensor) -> torch.Tensor:
         """See `tpsrl.sim.batch.base.BatchSimulator.object_velocity`."""

@@ -26,6 +26,7 @@ from tpsrl.sim.warp.bank import StartBank
 from tpsrl.sim.warp.caster import cast_depth, cast_laser
 from tpsrl.sim.warp.clearance import measure, measure_loose
 from tpsrl.sim.warp.command import command
+from tpsrl.sim.warp.scan import cast_scan
 from tpsrl.sim.warp.starts import BatchStart, start_of
 from tpsrl.world import action as act
 from tpsrl.world.episode import Episode
@@ -41,6 +42,7 @@ from tpsrl.world.fetch import (
 )
 from tpsrl.world.floor import FloorMap, floor_map
 from tpsrl.world.geometry import quat_matrix
+from tpsrl.world.scan import RAYS
 from tpsrl.world.state import WorldState
 
 # A home of 12 objects at rest has 50 contacts and 320 rows of constraints.
@@ -509,6 +511,23 @@ class WarpBatch:
         second = wp.from_torch(points.float().contiguous(), dtype=wp.vec3)
         given = (self._base_body, self.home.cup_body, *self._named_slots(targets), second)
         return self._measure(measure_loose, self._loose, NEIGHBOUR_ROWS, *given)
+
+    def scan(
+        self, maps: torch.Tensor, origin: tuple[float, float], rows: torch.Tensor
+    ) -> torch.Tensor:
+        """See `tpsrl.sim.batch.base.BatchSimulator.scan`."""
+        out = torch.empty((self.num_envs, RAYS), device=self.device)
+        base = self.state().base.contiguous()
+        given = wp.from_torch(maps), wp.from_torch(rows.contiguous()), *origin
+        with self._on_stream():
+            wp.launch(
+                cast_scan,
+                (self.num_envs, RAYS),
+                inputs=[*given, wp.from_torch(base, dtype=wp.vec3)],
+                outputs=[wp.from_torch(out)],
+                device=self._name,
+            )
+        return out
 
     def object_velocity(self, objects: torch.Tensor) -> torch.Tensor:
         """See `tpsrl.sim.batch.base.BatchSimulator.object_velocity`."""
