@@ -160,6 +160,7 @@ class Journal:
 
     def _tidy(self) -> None:
         """Removes temporary files of killed processes."""
+        files.remove_strays(self._folder / CONFIG)
         for name in OUTPUTS:
             files.remove_strays(self._out / name)
         for films in (self.films, self.films / REEL, self._out / "videos", self._out / REEL):

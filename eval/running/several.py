@@ -38,7 +38,7 @@ def evaluate_scenarios(
             is invalid.
         RunError: a worker failed or died.
     """
-    console, out = console or Console(), _output_folder(settings.out or "out/all", settings.replace)
+    console, out = console or Console(), _output_folder(settings.out or "out/all")
     with locks.hold(out):
         reports = {}
         given = _fields(settings) | {"num_episodes": settings.num_episodes or DEFAULT_COUNT}
@@ -46,7 +46,7 @@ def evaluate_scenarios(
             name: EvalSettings(**given | {"out": str(out / name)}, scenario=load_scenario(name))
             for name in benchmark_names()
         }
-        _check_inner(every)
+        _check_inner(out, every, settings.replace)
         for name, own in every.items():
             reports[name] = run(own, console)
         acted = agents.describe_preset(settings.agent, settings.learned())
@@ -70,7 +70,7 @@ def evaluate_skills(
     """
     console, out = (
         console or Console(),
-        _output_folder(settings.out or "out/skills", settings.replace),
+        _output_folder(settings.out or "out/skills"),
     )
     with locks.hold(out):
         reports = {}
@@ -79,35 +79,33 @@ def evaluate_skills(
             name: SkillSettings(**given | {"agent": agent, "out": str(out / name)}, skill=name)
             for name, agent in _acting(settings, console).items()
         }
-        _check_inner(every)
+        _check_inner(out, every, settings.replace)
         for name, own in every.items():
             reports[name] = run(own, console)
         ran = {"title": "Skills in isolation", **_what_ran(settings, reports)}
         return _finish(console, out, ran, index.skill_rows(reports))
 
 
-def _output_folder(out: str, replace: bool) -> Path:
-    """Returns the folder of the index after checking that it can be written.
-
-    Raises:
-        UserError: it cannot be written, or holds an evaluation of one scenario or skill.
-    """
+def _output_folder(out: str) -> Path:
+    """Returns the folder of the index after checking that it can be written."""
     folder = files.check_writable(out)
     files.check_replaceable(folder, ["report.html", "report.json"])
-    if (folder / "config.yaml").is_file() and not replace:
+    return folder
+
+
+def _check_inner(
+    out: Path, every: Mapping[str, EvalSettings] | Mapping[str, SkillSettings], replace: bool
+) -> None:
+    """Checks the folders of the index and of all evaluations, before the first one runs.
+
+    Raises:
+        UserError: a folder cannot be written, or holds another evaluation.
+    """
+    if (out / "config.yaml").is_file() and not replace:
         raise UserError(
             f"out: {out} holds an evaluation of one scenario or skill; choose another folder, or "
             "replace=true"
         )
-    return folder
-
-
-def _check_inner(every: Mapping[str, EvalSettings] | Mapping[str, SkillSettings]) -> None:
-    """Checks the output folders of all evaluations, before the first one runs.
-
-    Raises:
-        UserError: a folder cannot be written, or holds an evaluation with other settings.
-    """
     for settings in every.values():
         assert settings.out is not None
         runs.check_kept(runs.output_folder(settings.out), settings)

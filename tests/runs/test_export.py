@@ -253,7 +253,7 @@ def test_a_policy_too_large_or_too_different_in_half_precision_is_refused(
     [
         (["pikc"], "skill: unknown value 'pikc'; did you mean 'pick'?"),
         (["pick"], "agent: name the folder of a training"),
-        (["pick", "agent=/proc/nowhere"], "agent: no checkpoint /proc/nowhere"),
+        (["pick", "agent=/proc/nowhere"], "agent: there is no /proc/nowhere"),
         (["place", "agent=pretrained"], "agent: no policy for place is shipped"),
         (
             ["pick", "agent=x", "evaluation=/proc/nowhere", "tolerance=-1"],

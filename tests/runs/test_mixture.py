@@ -392,7 +392,7 @@ def test_a_skill_is_evaluated_from_exit_states_of_another(tmp_path: Path) -> Non
     whole = report()
     assert (whole.num_episodes, whole.success.mean) == (4, 0.5)  # odd episodes stand still
     assert (whole.starts, whole.num_objects) == (spec, 3)
-    assert report("num_episodes=3").success.mean == 2 / 3
+    assert report("num_episodes=3", "replace=true").success.mean == 2 / 3
     with pytest.raises(UserError, match="starts: 4 given, 5 requested"):
         report("num_episodes=5")
 

@@ -156,7 +156,10 @@ def test_a_killed_evaluation_resumes_exactly_and_repeats_no_episode(
     evaluate(settings(dataset, earlier, *short, "num_episodes=2", "videos=2"), quiet(), Logged)
     evaluate(settings(dataset, expected, *short, "videos=1"), quiet(), Logged)
     run = functools.partial(
-        evaluate, settings(dataset, out, *short, "videos=1"), Console(quiet=True), Logged
+        evaluate,
+        settings(dataset, out, *short, "videos=1", "replace=true"),
+        Console(quiet=True),
+        Logged,
     )
     moment, kills, seen = 1, 0, set()
     while True:
@@ -202,6 +205,7 @@ def test_a_failed_evaluation_keeps_finished_episodes_and_reports_the_rest(
         evaluate(settings(dataset, out, "processes=1", "videos=2"), quiet(), Refusing)
     assert names_in(out) == [
         ".running",
+        ".running/config.yaml",
         ".running/journal.jsonl",
         ".running/videos",
         ".running/videos/0000.mp4",
@@ -269,7 +273,7 @@ def test_sigterm_ends_workers_with_a_message_and_keeps_the_journal(
     if count > 1:
         assert gone(int((tmp_path / "worker").read_text()))
     done = sorted(whole_lines(out))
-    kept = [".running", ".running/journal.jsonl", ".running/videos"]
+    kept = [".running", ".running/config.yaml", ".running/journal.jsonl", ".running/videos"]
     kept += [f".running/videos/000{name[-1]}.mp4" for name in done]
     assert names_in(out) == (kept if done else [])
     ran(out)

@@ -327,7 +327,7 @@ def test_a_missing_checkpoint_is_reported_before_an_evaluation_begins(
         assert cli.main([*words, f"out={out}"]) == 2
         printed = capsys.readouterr()
         assert printed.err.count("\n") == 1
-        assert f" {field}: no checkpoint" in printed.err and "`tpsrl train pick`" in printed.err
+        assert f" {field}: there is no" in printed.err and "`tpsrl train pick`" in printed.err
     assert not out.exists()
 
 
