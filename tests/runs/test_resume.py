@@ -150,7 +150,7 @@ def whole_lines(out: Path) -> Iterator[str]:
 def test_a_killed_evaluation_resumes_exactly_and_repeats_no_episode(
     dataset: Path, tmp_path: Path
 ) -> None:
-    """Kills at every ninth file operation."""
+    """Kills at every eleventh file operation."""
     short = "processes=1", "protocol.limits.episode_steps=150", "video_stride=40"
     expected, earlier, out = (tmp_path / name / "out" for name in ("expected", "earlier", "x"))
     evaluate(settings(dataset, earlier, *short, "num_episodes=2", "videos=2"), quiet(), Logged)
@@ -179,7 +179,7 @@ def test_a_killed_evaluation_resumes_exactly_and_repeats_no_episode(
         assert names_in(out) == names_in(expected)
         seen.add(len(done))
         kills += 1
-        moment += 9
+        moment += 11
     assert kills > 6 and seen >= {0, 3}
 
 

@@ -239,7 +239,7 @@ def test_a_requeued_job_resumes(tmp_path: Path, task: pytest.MonkeyPatch) -> Non
 
 def test_a_job_near_its_time_limit_saves_is_requeued_and_resumes(tmp_path: Path) -> None:
     metrics = tmp_path / "out/train/navigate/metrics.jsonl"
-    planned = 60 * ROLLOUT
+    planned = 30 * ROLLOUT
     command = [
         "sbatch",
         "--nodes=2",

@@ -56,6 +56,7 @@ CHEAP = ("plan", "doctor")
 SHORTER = {
     "8_192": "1_024",
     "4_096": "512",
+    "num_objects=12": "num_objects=3",
     "num_episodes=4": "num_episodes=1",
     "num_episodes=2": "num_episodes=1",
     "validation_episodes=0,": "validation_episodes=0, processes=0,",
