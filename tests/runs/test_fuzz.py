@@ -13,7 +13,7 @@ QUICK = [
     line for line in fuzzing.LINES if line.words[0] not in ("bank", "bench", "video", "warmup")
 ]
 LIMIT_S = 5.0  # for valid input; refusals have a longer limit
-CASES = 36
+CASES = 24
 WARM = ("planner and skills", "generator and pictures")  # no case opens a drawer
 LATEST = "training/checkpoints/latest.safetensors"
 

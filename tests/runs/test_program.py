@@ -56,7 +56,6 @@ def export(*words: str) -> int:
     [
         ("torch_export", {}, "run_program.py"),
         ("onnx", GLIMPSE, "run_onnx.py"),
-        ("torch_export", {"cameras": CAMERAS}, "run_program.py"),
         ("onnx", {"cameras": CAMERAS}, "run_onnx.py"),
     ],
 )
