@@ -117,9 +117,9 @@ def _fitting(
     if episodes and not fitting:
         found = "; ".join(f"{count} of {what}" for what, count in sorted(others.items()))
         splits = sorted({e.split for e in episodes if e.scenario == scenario.name})
-        advice = f"choose split={splits[0]}"
-        if not splits:
-            advice = f"import it with scenario={scenario.name} to evaluate it under that scenario"
+        advice = f"import it with scenario={scenario.name} to evaluate it under that scenario"
+        if splits:
+            advice = f"choose split={splits[0]}"
         raise UserError(
             f"episodes: {path} contains no episode of {scenario.name}, split {split}, but {found}"
             f"; {advice}"

@@ -251,6 +251,8 @@ def test_more_episodes_than_the_file_holds_are_refused(dataset: Path, tmp_path: 
 def test_a_file_of_another_split_is_refused(dataset: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"but 3 of tidy_house, split val; choose split=val"):
         evaluate(settings(dataset, tmp_path / "out", "split=train"), quiet(), Fake)
+    with pytest.raises(UserError, match=r"no episode of set_table.*; import it with scenario=set_"):
+        evaluate(settings(dataset, tmp_path / "out", "scenario=set_table"), quiet(), Fake)
 
 
 def test_episodes_of_other_splits_in_a_file_are_left_out_and_counted(tmp_path: Path) -> None:
