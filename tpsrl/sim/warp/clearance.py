@@ -66,8 +66,22 @@ def _beyond(pos: wp.vec3, bound: float, point: wp.vec3, limit: float) -> bool:
 
 
 @wp.func
-def _turned(found: wp.vec4, turn: wp.mat33) -> wp.vec4:
-    """Returns `found` with its vector in the frame of a body."""
+def _nearest_within(
+    best: wp.vec4,
+    kind: int,
+    pos: wp.vec3,
+    mat: wp.mat33,
+    size: wp.vec3,
+    bound: float,
+    point: wp.vec3,
+    turn: wp.mat33,
+) -> wp.vec4:
+    """Returns `best`, or the row of a geom that is nearer, its vector in the frame `turn`."""
+    if _beyond(pos, bound, point, best[3]):
+        return best
+    found = _nearest(kind, pos, mat, size, point)
+    if found[3] >= best[3]:
+        return best
     v = wp.transpose(turn) @ wp.vec3(found[0], found[1], found[2])
     return wp.vec4(v[0], v[1], v[2], found[3])
 
@@ -125,10 +139,17 @@ def measure(
             g, slot = geoms[i], slots[i]
             used = slot < 0 or (slot != inside and margin[env, g] > _UNUSED)
             touched = row < _HAND and slot >= 0 and slot == int(target[env])
-            if used and not touched and not _beyond(pos[env, g], bound[env, g], point, best[3]):
-                found = _nearest(kind[g], pos[env, g], mat[env, g], size[env, g], point)
-                if found[3] < best[3]:
-                    best = _turned(found, turn)
+            if used and not touched:
+                best = _nearest_within(
+                    best,
+                    kind[g],
+                    pos[env, g],
+                    mat[env, g],
+                    size[env, g],
+                    bound[env, g],
+                    point,
+                    turn,
+                )
     out[env, row] = best
 
 
@@ -164,15 +185,15 @@ def measure_loose(
     point = body_pos[env, wrist] + body_mat[env, wrist] @ wp.vec3(_TIP, 0.0, 0.0)
     if row == 1:
         point = points[env]
-    of_target = row == 2
+    turn, of_target = body_mat[env, base], row == 2
     best = wp.vec4(0.0, 0.0, 0.0, _RANGE)
     for i in range(geoms.shape[0]):
         g, slot = geoms[i], slots[i]
         mine = slot == int(target[env])
         other = not mine and slot != int(held[env]) and margin[env, g] > _UNUSED
         counts = (of_target and mine) or (not of_target and other)
-        if counts and not _beyond(pos[env, g], bound[env, g], point, best[3]):
-            found = _nearest(kind[g], pos[env, g], mat[env, g], size[env, g], point)
-            if found[3] < best[3]:
-                best = _turned(found, body_mat[env, base])
+        if counts:
+            best = _nearest_within(
+                best, kind[g], pos[env, g], mat[env, g], size[env, g], bound[env, g], point, turn
+            )
     out[env, row] = best
