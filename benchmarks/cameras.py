@@ -1,4 +1,4 @@
-"""Draws the images of the robot's cameras: colour, depth, classes and instances, head and hand.
+"""Draws the images of the robot's cameras, head and hand: colour, depth, classes and others.
 
     python -m benchmarks.cameras [PICTURE]
 
@@ -16,7 +16,7 @@ from PIL import Image, ImageDraw, ImageFont
 import tpsrl.sim
 from benchmarks.head_depth import stand_before
 from tpsrl.render.video import colour_depth
-from tpsrl.rl.policy.towers import instance_colours
+from tpsrl.rl.policy.towers import number_colours
 from tpsrl.sim import datasets
 from tpsrl.world.cameras import CAMERAS, CLASSES, PICTURES, split
 
@@ -40,6 +40,7 @@ TITLES = {
     "depth": "depth, 0 to 10 m",
     "semantic": "classes",
     "instance": "instances",
+    "category": "categories",
 }
 
 
@@ -67,8 +68,8 @@ def in_colours(name: str, picture: np.ndarray) -> np.ndarray:
     kind = split(name)[1]
     if kind == "depth":
         return colour_depth(picture)
-    if kind == "instance":
-        return (255.0 * instance_colours().numpy()).astype(np.uint8)[picture]
+    if kind in ("instance", "category"):
+        return (255.0 * number_colours().numpy()).astype(np.uint8)[picture]
     return PALETTE[picture] if kind == "semantic" else picture
 
 

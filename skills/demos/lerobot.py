@@ -34,6 +34,7 @@ from tpsrl.rl.imitation.dataset import DEPTH_UNIT
 from tpsrl.runtime import files
 from tpsrl.world import action as act
 from tpsrl.world.cameras import CLASSES
+from tpsrl.world.categories import CATEGORIES
 from tpsrl.world.fetch import ARM, HEAD_CAMERA_FAR_M
 
 VERSION, ROBOT = "v3.0", "fetch"
@@ -268,6 +269,8 @@ def _features(note: DemosNote) -> dict[str, dict[str, Any]]:
             about["info"] = {"is_depth_map": True, "depth_unit": "mm"}
         elif kind == pictures.CLASSES:
             about["info"] = {"classes": list(CLASSES)}
+        elif kind == pictures.CATEGORIES:
+            about["info"] = {"classes": ["none", *CATEGORIES]}
         found[column_of(name)] = about
     for name in (ACTION, TAKEN):
         found[name] = _feature("float32", act.SIZE, list(ACTIONS))

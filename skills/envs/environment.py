@@ -28,6 +28,7 @@ from tpsrl.rl.envs.vec_env import MAP, Observation
 from tpsrl.sim.base import Simulator
 from tpsrl.world import action as act
 from tpsrl.world import cameras, height_map
+from tpsrl.world.categories import CATEGORIES
 from tpsrl.world.episode import Episode
 from tpsrl.world.state import WorldState
 
@@ -196,8 +197,8 @@ def _picture_space(name: str, sides: cameras.Sides) -> spaces.Box:
     shape, kind = cameras.shape_of(name, sides), cameras.split(name)[1]
     if kind == cameras.DEPTH:
         return spaces.Box(0.0, 1.0, shape, np.float32)
-    most = len(cameras.CLASSES) - 1 if kind == cameras.SEMANTIC else 255
-    return spaces.Box(0, most, shape, np.uint8)
+    numbers = {cameras.SEMANTIC: len(cameras.CLASSES) - 1, cameras.CATEGORY: len(CATEGORIES)}
+    return spaces.Box(0, numbers.get(kind, 255), shape, np.uint8)
 
 
 def action_space() -> spaces.Box:

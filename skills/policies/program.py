@@ -22,11 +22,13 @@ from torch import nn
 import tpsrl
 from skills.policies import learned
 from tpsrl.errors import UserError
+from tpsrl.rl.envs import pictures
 from tpsrl.rl.envs.pictures import CLASSES, COLOUR, DEPTH, INSTANCES, dtype_of, kind_of, pictures_of
 from tpsrl.rl.policy.actor_critic import ActorCritic
 from tpsrl.runtime import files
 from tpsrl.world import action as act
 from tpsrl.world import cameras
+from tpsrl.world.categories import CATEGORIES
 from tpsrl.world.fetch import HEAD_CAMERA_FAR_M
 
 FORMAT = "tpsrl-program/1"
@@ -60,6 +62,7 @@ _UNITS_OF_PICTURES = {
     COLOUR: "uint8",
     CLASSES: f"uint8: {', '.join(cameras.CLASSES)}",
     INSTANCES: "uint8: number of the instance, 0 for nothing",
+    pictures.CATEGORIES: f"uint8: 0 for none, then from 1 {', '.join(CATEGORIES)}",
 }
 
 

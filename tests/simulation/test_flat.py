@@ -13,12 +13,14 @@ from tpsrl.render import flat, shading
 from tpsrl.render.cameras import look_at
 from tpsrl.render.caster import SPHERE, Caster
 from tpsrl.render.flat import FlatPictures
-from tpsrl.sim.classes import geom_classes, geom_instances
+from tpsrl.sim.classes import geom_categories, geom_classes, geom_instances
 from tpsrl.sim.mujoco_sim import MujocoSimulator
 from tpsrl.world.cameras import CLASSES, PICTURES
+from tpsrl.world.categories import CATEGORIES
 from tpsrl.world.fetch import GRIPPER, HEAD_CAMERA_FAR_M
 
 SIDES = (40, 56)
+OTHERS = ("rgb", "semantic", "instance", "category")
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +42,8 @@ def numbers(model):
 
 
 def taken(model, data, position, orientation, shape=SIDES, **wanted):
-    pictures = FlatPictures(model.geom_type, numbers(model) % 255 + 1, numbers(model) % 99 + 1)
+    tables = (numbers(model) % count + 1 for count in (255, 99, 16))
+    pictures = FlatPictures(model.geom_type, *tables)
     geoms = (data.geom_xpos, data.geom_xmat, model.geom_size, model.geom_rgba)
     pictures.take(*geoms, position, orientation, shape, **wanted)
     return wanted
@@ -60,6 +63,7 @@ def room(*kinds: str, shape=SIDES):
         "rgb": np.empty((*shape, 3), np.uint8),
         "semantic": np.empty(shape, np.uint8),
         "instance": np.empty(shape, np.uint8),
+        "category": np.empty(shape, np.uint8),
     }
     return {kind: found[kind] for kind in kinds}
 
@@ -73,7 +77,7 @@ def test_depth_beside_other_pictures_equals_depth_alone_bit_for_bit(shape):
         _, ids = seen(model, data, *pose, shape)
         # The process that compiles may round a sphere's roots otherwise than all that come later.
         sphere = model.geom_type[ids] == SPHERE
-        for beside in ((), ("rgb",), ("semantic",), ("instance",), ("rgb", "semantic", "instance")):
+        for beside in ((), ("rgb",), ("semantic",), ("instance",), ("category",), OTHERS):
             depth = taken(model, data, *pose, shape, **room("depth", *beside, shape=shape))["depth"]
             assert np.array_equal(depth[~sphere], alone[~sphere])
             assert np.allclose(depth, alone, rtol=0.0, atol=2e-7)
@@ -83,7 +87,7 @@ def test_colour_is_the_geoms_colour_lit_by_its_normal():
     model, data = furnished()
     tan_half, worst = 1.0, []
     for position, orientation in random_cameras(12, seed=5):
-        shown = taken(model, data, position, orientation, **room("rgb", "semantic", "instance"))
+        shown = taken(model, data, position, orientation, **room(*OTHERS))
         inverse, ids = seen(model, data, position, orientation)
         expected = np.zeros((*SIDES, 3))
         for r, c in np.argwhere(ids >= 0):
@@ -95,6 +99,7 @@ def test_colour_is_the_geoms_colour_lit_by_its_normal():
             bright = flat.AMBIENT + flat.DIFFUSE * float(np.dot(surface[3:], flat.LAMP))
             expected[r, c] = 255.0 * model.geom_rgba[g, :3] * bright
         assert np.array_equal(shown["semantic"], np.where(ids < 0, 0, ids % 255 + 1))
+        assert np.array_equal(shown["category"], np.where(ids < 0, 0, ids % 16 + 1))
         assert np.array_equal(shown["instance"], np.where(ids < 0, 0, ids % 99 + 1))
         worst.append(np.abs(shown["rgb"] - expected).max(axis=2))
     # Within a float's rounding of an edge, a pixel may be of the box's other face.
@@ -123,11 +128,9 @@ def test_a_face_of_a_box_has_one_colour_and_its_faces_differ():
 def test_pixels_without_a_geom_are_black_and_of_class_nothing():
     model, data = furnished()
     up = np.array([[1.0, 0, 0], [0, -1.0, 0], [0, 0, -1.0]])
-    shown = taken(
-        model, data, np.array([0.0, 0.0, 50.0]), up, **room("depth", "rgb", "semantic", "instance")
-    )
+    shown = taken(model, data, np.array([0.0, 0.0, 50.0]), up, **room("depth", *OTHERS))
     assert np.all(shown["depth"] == 1.0)
-    assert not any(shown[kind].any() for kind in ("rgb", "semantic", "instance"))
+    assert not any(shown[kind].any() for kind in OTHERS)
     assert CLASSES[0] == "nothing"
 
 
@@ -179,6 +182,18 @@ def test_geoms_of_one_thing_are_one_instance(simulator):
     }  # fmt: skip
     for geom, name in expected.items():
         assert names[numbers[model.geom(geom).id]] == name
+
+
+def test_geoms_have_the_category_of_their_furniture(simulator):
+    numbers, model = geom_categories(simulator.home), simulator.home.model
+    expected = {
+        "sofa/seat": "sofa", "chair_01_1/seat": "chair", "fridge/top": "fridge",
+        "top_door/door": "fridge", "drawer1_top/front": "counter", "kitchen_counter/tap": "sink",
+        "torso": "none", "wall00": "none", "floor": "none", "slot_2/box": "none",
+    }  # fmt: skip
+    names = ("none", *CATEGORIES)
+    assert {geom: names[numbers[model.geom(geom).id]] for geom in expected} == expected
+    assert set(numbers) == set(range(len(names)))
 
 
 def test_an_instance_picture_shows_where_each_object_is():

@@ -1,8 +1,8 @@
-"""Depth, flat colours, classes and instances of a camera's view, from one ray cast.
+"""Depth, flat colours, classes, instances and categories of a camera's view, from one ray cast.
 
 The depth caster finds the geom and the depth at each pixel. The geom's colour is lit by one lamp at
 infinity, without shadows, reflections or outlines: each face of a box has one colour. Colour costs
-half as much as the ray cast; classes and instances are looked up in tables at negligible cost.
+half as much as the ray cast; the other pictures are looked up in tables at negligible cost.
 """
 
 import math
@@ -39,14 +39,15 @@ class FlatPictures:
         kinds: np.ndarray,
         classes: np.ndarray,
         instances: np.ndarray,
+        categories: np.ndarray,
         far_m: float = HEAD_CAMERA_FAR_M,
     ) -> None:
         """Initialises the renderer.
 
         Args:
             kinds: (G,) MuJoCo geom types.
-            classes, instances: (G,) class and instance of each geom, below 256; 0 for pixels
-                without a geom.
+            classes, instances, categories: (G,) class, instance and category of each geom, below
+                256; 0 for pixels without a geom.
             far_m: depth beyond which nothing is seen.
 
         Raises:
@@ -55,9 +56,9 @@ class FlatPictures:
         self._kinds = np.asarray(kinds, dtype=np.int32).copy()
         self._caster = Caster(self._kinds, far_m=far_m)
         # Pixels without a geom have id -1, so the tables are shifted by one.
-        self._classes, self._instances = (
+        self._classes, self._instances, self._categories = (
             np.append(np.uint8(0), np.asarray(numbers, dtype=np.uint8))
-            for numbers in (classes, instances)
+            for numbers in (classes, instances, categories)
         )
 
     def take(
@@ -74,6 +75,7 @@ class FlatPictures:
         rgb: np.ndarray | None = None,
         semantic: np.ndarray | None = None,
         instance: np.ndarray | None = None,
+        category: np.ndarray | None = None,
     ) -> None:
         """Writes the pictures whose arrays are given, each (H, W, ...) and contiguous.
 
@@ -85,8 +87,10 @@ class FlatPictures:
             rgb: (H, W, 3) uint8; black where nothing is seen.
             semantic: (H, W) uint8, the class of the geom that is seen.
             instance: (H, W) uint8, the instance that the geom belongs to.
+            category: (H, W) uint8, the category of furniture that the geom belongs to.
         """
-        if rgb is None and semantic is None and instance is None:
+        numbers = semantic, instance, category
+        if rgb is None and all(picture is None for picture in numbers):
             if depth is not None:
                 view = (pos, mat, size, camera_pos, camera_mat)
                 self._caster.depth(*view, depth, fov_deg)
@@ -98,16 +102,14 @@ class FlatPictures:
             mat,
             size,
             rgba,
-            self._classes,
-            self._instances,
+            (self._classes, self._instances, self._categories),
             camera_pos,
             camera_mat.reshape(9),
             math.tan(math.radians(fov_deg) / 2),
             self._caster.far_m,
             np.empty(shape, np.float32) if depth is None else depth,
             _NO_COLOUR if rgb is None else rgb,
-            _NO_NUMBER if semantic is None else semantic,
-            _NO_NUMBER if instance is None else instance,
+            tuple(_NO_NUMBER if picture is None else picture for picture in numbers),
             depth is not None,
         )
 
@@ -120,16 +122,14 @@ def _take(
     mat: Any,
     size: Any,
     rgba: Any,
-    classes: Any,
-    instances: Any,
+    tables: Any,
     cam: Any,
     axes: Any,
     tan_half: float,
     far: float,
     u: Any,
     rgb: Any,
-    semantic: Any,
-    instance: Any,
+    numbers: Any,
     measures: bool,
 ) -> None:
     """Writes all pictures from one ray cast; empty arrays are skipped.
@@ -143,8 +143,8 @@ def _take(
     cast(kinds, visible, pos, mat, size, cam, axes, tan_half, far, columns, u, ids)
     if rgb.size:
         _colour(u, ids, kinds, pos, mat, size, rgba, cam, axes, tan_half, rgb)
-    _look_up(ids, classes, semantic)
-    _look_up(ids, instances, instance)
+    for k in range(len(tables)):
+        _look_up(ids, tables[k], numbers[k])
     if measures:
         for r in range(u.shape[0]):
             row = u[r]

@@ -129,7 +129,8 @@ class Simulator(Protocol):
             Arrays by picture name. Depth is (n, height, width) float32, scaled as in `depth`, and
             "head_depth" has the same bits as `depth`. Colour is (n, height, width, 3) uint8, lit
             by one lamp. Semantic pictures are (n, height, width) uint8, indices into
-            `tpsrl.world.cameras.CLASSES`, and instance pictures indices into `instances`.
+            `tpsrl.world.cameras.CLASSES`, instance pictures indices into `instances`, and category
+            pictures 1 + indices into `tpsrl.world.categories.CATEGORIES`, 0 for none.
         """
         ...
 

@@ -1,9 +1,10 @@
-"""Semantic classes and instances of the geoms in a home of the embedded engine."""
+"""Classes, instances and categories of the geoms in a home of the embedded engine."""
 
 import numpy as np
 
 from tpsrl.sim.home_model import HomeModel
 from tpsrl.world.cameras import CLASSES
+from tpsrl.world.categories import CATEGORIES, CATEGORY_BODIES, CATEGORY_PARTS
 
 
 def geom_classes(home: HomeModel) -> np.ndarray:
@@ -38,3 +39,23 @@ def geom_instances(home: HomeModel) -> tuple[np.ndarray, tuple[str, ...]]:
             name = f"object_{home.geom_slot[geom]}"
         found[geom] = names.setdefault(name, len(names))
     return found, tuple(names)
+
+
+def geom_categories(home: HomeModel) -> np.ndarray:
+    """Returns the category of each geom: (ngeom,) uint8, 1 + its index in `CATEGORIES`, 0 for none.
+
+    Doors and drawers have the category of their furniture. A part that is a category of its own,
+    such as the sink of a counter, has that category.
+    """
+    bodies: dict[str, str] = {}
+    for body, what in home.layout_set.bodies.items():
+        bodies |= dict.fromkeys((body, *(link.name for link in what.links)), body)
+    found = np.zeros(home.model.ngeom, dtype=np.uint8)
+    # Parts come last, since they are within a body of another category.
+    for category in sorted(CATEGORY_BODIES, key=CATEGORY_PARTS.__contains__):
+        parts = CATEGORY_PARTS.get(category)
+        for geom in range(home.model.ngeom):
+            name, _, part = home.model.geom(geom).name.partition("/")
+            if bodies.get(name) in CATEGORY_BODIES[category] and (parts is None or part in parts):
+                found[geom] = 1 + CATEGORIES.index(category)
+    return found

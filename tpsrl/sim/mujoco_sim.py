@@ -12,7 +12,7 @@ from tpsrl.render.flat import FlatPictures
 from tpsrl.render.shapes import Shape
 from tpsrl.sim import engines
 from tpsrl.sim.base import Capabilities, Snapshot
-from tpsrl.sim.classes import geom_classes, geom_instances
+from tpsrl.sim.classes import geom_categories, geom_classes, geom_instances
 from tpsrl.sim.clearance import Clearance
 from tpsrl.sim.control import all_finite
 from tpsrl.sim.home_model import load_home_model
@@ -227,8 +227,9 @@ class MujocoSimulator:
 
     @functools.cached_property
     def _flat(self) -> FlatPictures:
-        numbers, _ = self._instances
-        return FlatPictures(self.home.model.geom_type, geom_classes(self.home), numbers)
+        instances, _ = self._instances
+        numbers = geom_classes(self.home), instances, geom_categories(self.home)
+        return FlatPictures(self.home.model.geom_type, *numbers)
 
     @functools.cached_property
     def _instances(self) -> tuple[np.ndarray, tuple[str, ...]]:

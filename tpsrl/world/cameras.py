@@ -6,9 +6,10 @@ from collections.abc import Mapping
 import numpy as np
 
 CAMERAS = ("head", "hand")
-DEPTH, COLOUR, SEMANTIC, INSTANCE = KINDS = ("depth", "rgb", "semantic", "instance")
+KINDS = ("depth", "rgb", "semantic", "instance", "category")
+DEPTH, COLOUR, SEMANTIC, INSTANCE, CATEGORY = KINDS
 PICTURES = tuple(f"{camera}_{kind}" for camera in CAMERAS for kind in KINDS)
-HEAD_DEPTH = "head_depth"
+HEAD_DEPTH, HEAD_RGB, HEAD_CATEGORY = "head_depth", "head_rgb", "head_category"
 
 # A pixel of a semantic picture is an index into these classes.
 CLASSES = ("nothing", "floor", "wall", "furniture", "door_or_drawer", "robot", "object")

@@ -9,7 +9,8 @@ DEPTH = "depth"  # (H, W) float32 in [0, 1]
 COLOUR = "rgb"  # (H, W, 3) uint8
 CLASSES = "semantic"  # (H, W) uint8, numbers of classes
 INSTANCES = "instance"  # (H, W) uint8, numbers of instances
-_KINDS = (DEPTH, COLOUR, CLASSES, INSTANCES)
+CATEGORIES = "category"  # (H, W) uint8, numbers of categories to search for
+_KINDS = (DEPTH, COLOUR, CLASSES, INSTANCES, CATEGORIES)
 
 
 def kind_of(name: str) -> str | None:

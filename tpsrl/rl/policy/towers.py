@@ -7,7 +7,15 @@ import torch
 from torch import nn
 
 from tpsrl.errors import UserError
-from tpsrl.rl.envs.pictures import CLASSES, COLOUR, DEPTH, INSTANCES, kind_of, pictures_of
+from tpsrl.rl.envs.pictures import (
+    CATEGORIES,
+    CLASSES,
+    COLOUR,
+    DEPTH,
+    INSTANCES,
+    kind_of,
+    pictures_of,
+)
 from tpsrl.rl.envs.vec_env import EnvSpec
 from tpsrl.rl.policy.channel_norm import ChannelNorm
 from tpsrl.rl.policy.encoder_registry import encode_channels
@@ -54,11 +62,11 @@ class Tower(nn.Module):
 
     Depth is one channel, colour three in [0, 1]. Classes are one-hot channels, for which the first
     convolution learns an embedding; class 0, of pixels where nothing is seen, has no channel.
-    Numbers of instances have no order, so each is shown as a fixed colour, three channels in
-    [0, 1]; pixels where nothing is seen are black.
+    Numbers of instances and categories have no order, so each is shown as a fixed colour, three
+    channels in [0, 1]; pixels where nothing is seen are black.
     """
 
-    instance_colours: torch.Tensor  # (256, 3)
+    number_colours: torch.Tensor  # (256, 3)
 
     def __init__(
         self, name: str, width: int, names: tuple[str, ...], spec: EnvSpec, size: int
@@ -70,7 +78,7 @@ class Tower(nn.Module):
         self.norm = ChannelNorm(channels)
         self.encoder = encode_channels(name, width, (channels, height, across), size)
         self.size = self.encoder.size if isinstance(self.encoder, TimmEncoder) else size
-        self.register_buffer("instance_colours", instance_colours(), persistent=False)
+        self.register_buffer("number_colours", number_colours(), persistent=False)
 
     def channels(self, pictures: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Returns the tower's images as channels (n, channels, H, W), not normalised."""
@@ -100,8 +108,7 @@ class Tower(nn.Module):
         kind = kind_of(name)
         if kind == CLASSES and self.classes < 2:
             raise UserError(f"{name}: the environment does not define the number of classes")
-        classes = self.classes - 1
-        return {DEPTH: 1, COLOUR: _COLOURS, INSTANCES: _COLOURS, CLASSES: classes}[kind or DEPTH]
+        return {DEPTH: 1, CLASSES: self.classes - 1}.get(kind or DEPTH, _COLOURS)
 
     def _as_channels(self, name: str, picture: torch.Tensor) -> torch.Tensor:
         kind = kind_of(name)
@@ -109,17 +116,17 @@ class Tower(nn.Module):
             return picture.unsqueeze(1)
         if kind == COLOUR:
             return picture.movedim(3, 1) * (1.0 / 255.0)
-        if kind == INSTANCES:
-            return self.instance_colours[picture.long()].movedim(3, 1)
+        if kind in (INSTANCES, CATEGORIES):
+            return self.number_colours[picture.long()].movedim(3, 1)
         numbers = torch.arange(1, self.classes, device=picture.device)[:, None, None]
         return (picture.unsqueeze(1) == numbers).float()
 
 
-def instance_colours() -> torch.Tensor:
-    """Colours (256, 3) float32 in [0, 1] of instances by number, the same in every process.
+def number_colours() -> torch.Tensor:
+    """Colours (256, 3) float32 in [0, 1] of instances or categories by number.
 
-    Hues go around the colour wheel in steps of the golden ratio, so that neighbouring numbers
-    look different.
+    They are the same in every process. Hues go around the colour wheel in steps of the golden
+    ratio, so that neighbouring numbers look different.
     """
     number = torch.arange(256, dtype=torch.float64)[:, None]
     hue = (number * 0.618033988749895 + torch.tensor([0.0, 1 / 3, 2 / 3])) % 1.0
