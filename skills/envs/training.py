@@ -406,6 +406,7 @@ class TrainingVecEnv:
             ended_by=device.ending(self._batch.skill, success, int(outcome.failure[row])),
             terms={name: float(total[env_id]) for name, total in self._terms.items()},
             start_group=0 if self._order else self._source.group(int(self._start[env_id])),
+            metrics=self._batch.path_metrics(env_id, success) or {},
         )
 
 

@@ -179,6 +179,9 @@ def test_the_record_contains_lost_starts() -> None:
         "lost": {"count": 1, "starts": [2]},
     }
     assert Validated(episodes, (2,)).to_json() == wanted
+    for episode, spl in zip(episodes, (0.5, 0.0, float("nan")), strict=True):
+        episode.metrics["spl"] = spl
+    assert Validated(episodes, (2,)).to_json() == {**wanted, "metrics": {"spl": 0.25}}
     assert not Validated(episodes, (2, 4, 5)).given_up
     assert Validated(episodes, (2, 4, 5, 6)).given_up
 

@@ -28,6 +28,7 @@ from skills.envs.environment import SkillEnv
 from skills.envs.episodes import SkillEpisode
 from skills.envs.options import EnvOptions
 from skills.envs.path_meter import PathMeter
+from skills.envs.training import TrainingVecEnvFactory
 from skills.pointnav.baselines import polar
 from skills.pointnav.starts import acceptance, pointnav_start
 from skills.pointnav.task import PointNav, PointNavSettings, PointNavThresholds
@@ -489,6 +490,20 @@ def test_the_environments_of_a_vector_behave_like_a_single_one(simulator: Simula
         assert reward[1] == expected and truncated[1] == over
     assert over and {k: v[1] for k, v in infos["path"].items() if k[0] != "_"} == info["path"]
     vector.close()
+
+
+def test_a_training_records_the_metrics_of_finished_episodes() -> None:
+    made = TrainingVecEnvFactory(EnvOptions.of("pointnav", split="val", horizon=3), seed=1)
+    homes = made([0])
+    homes.reset([0])
+    forward = np.zeros((1, act.SIZE), np.float32)
+    forward[0, 8], forward[0, act.STOP] = 1.0, -1.0
+    done = [homes.step([0], forward) for _ in range(3)][-1]
+    (over,) = done.episodes
+    found = over.metrics
+    assert (over.ended_by, found["spl"]) == ("timeout", 0.0)
+    assert 0.05 < found["driven_m"] < 0.3 and found["soft_spl"] < 0.3
+    assert abs(found["shortest_m"] - found["distance_left_m"]) <= found["driven_m"] + 0.05
 
 
 def test_a_snapshot_restores_the_path_in_another_environment(starts: list[Start]) -> None:

@@ -63,7 +63,8 @@ class EpisodeStats:
 
     `env` is the environment's number among all, `terms` are the sums of the reward terms, and
     `ended_by` is "success", "timeout" or the name of a failure. `start_index` is the number of the
-    episode's start state, `start_group` the group of that start state.
+    episode's start state, `start_group` the group of that start state. `metrics` are those of the
+    task by name, such as SPL, if it has any.
     """
 
     env: int
@@ -74,6 +75,7 @@ class EpisodeStats:
     ended_by: str
     terms: dict[str, float] = dataclasses.field(default_factory=dict)
     start_group: int = 0
+    metrics: dict[str, float] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(slots=True)

@@ -2,7 +2,8 @@
 
 import collections
 import dataclasses
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tpsrl.rl.collection.collector import Collection
@@ -58,17 +59,24 @@ class RecentEpisodes:
 
 
 def ends(episodes: Sequence[EpisodeStats]) -> Json:
-    """Returns how the episodes of a rollout ended, and the mean sums of the reward terms."""
-    if not episodes:
-        return {"ended": {}, "terms": {}}
+    """Returns how the episodes of a rollout ended, and means of reward terms and metrics."""
     ended = collections.Counter(episode.ended_by for episode in episodes)
-    terms: collections.Counter[str] = collections.Counter()
-    for episode in episodes:
-        terms.update(episode.terms)
-    return {
+    found: Json = {
         "ended": dict(sorted(ended.items())),
-        "terms": {name: value / len(episodes) for name, value in terms.items()},
+        "terms": means(episode.terms for episode in episodes),
     }
+    metrics = means(episode.metrics for episode in episodes)
+    return found | ({"metrics": metrics} if metrics else {})
+
+
+def means(numbers: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Returns the means of numbers by name, over the rows in which they are there and finite."""
+    found: dict[str, list[float]] = {}
+    for row in numbers:
+        for name, value in row.items():
+            if math.isfinite(value):  # The SPL of a goal that cannot be reached is not.
+                found.setdefault(name, []).append(value)
+    return {name: sum(values) / len(values) for name, values in found.items()}
 
 
 def spent(collection: Collection, learning: float, total: float) -> Json:

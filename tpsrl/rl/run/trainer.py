@@ -454,8 +454,10 @@ class Trainer:
             self.best = {"steps": self.steps, **result}
             if self.group.rank == 0:
                 self._save_policy(result)
+        metrics = result.get("metrics", {})
+        spl = f", SPL {metrics['spl']:.2f}" if "spl" in metrics else ""
         self._tell(
-            f"{self.steps:,} steps: validation success {100 * result['success']:.1f}% "
+            f"{self.steps:,} steps: validation success {100 * result['success']:.1f}%{spl} "
             f"({result['episodes']} episodes, {time.perf_counter() - begun:.0f} s), "
             f"best {100 * self.best['success']:.1f}%"
         )

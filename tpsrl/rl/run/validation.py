@@ -14,6 +14,7 @@ from tpsrl.rl.envs.pool import EnvPool, EnvsFailed, step_all
 from tpsrl.rl.envs.vec_env import EpisodeStats
 from tpsrl.rl.policy import gaussian
 from tpsrl.rl.policy.actor_critic import ActorCritic
+from tpsrl.rl.run import tally
 
 # Makes environments that run the start states of these numbers once: environment i of n runs those
 # at positions i, i + n, i + 2 n, ..., and any others afterwards. No failure is tolerated.
@@ -41,15 +42,15 @@ class Validated:
     def to_json(self) -> dict[str, Any]:
         """Returns the lost start states, and means over the episodes.
 
-        The means are of success, return and length, and of the share of each end. They are left out
-        if the validation is given up.
+        The means are of success, return and length, of the share of each end, and of the task's
+        metrics. They are left out if the validation is given up.
         """
         lost = {"count": len(self.lost), "starts": list(self.lost)}
         if self.given_up:
             return {"episodes": len(self.episodes), "lost": lost}
         count = len(self.episodes)
         ends = [episode.ended_by for episode in self.episodes]
-        return {
+        found = {
             "episodes": count,
             "success": sum(episode.success for episode in self.episodes) / count,
             "return": sum(episode.reward for episode in self.episodes) / count,
@@ -57,6 +58,8 @@ class Validated:
             "ended": {name: ends.count(name) / count for name in sorted(set(ends))},
             "lost": lost,
         }
+        metrics = tally.means(episode.metrics for episode in self.episodes)
+        return found | ({"metrics": metrics} if metrics else {})
 
 
 class Validation:
