@@ -2,7 +2,7 @@
 
 import dataclasses
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from skills.core.sensors import (
     GAZES,
     GRIP_RULE,
     LASER,
+    OF_SEARCH,
+    SEARCH,
+    SPOTTED,
     TEACHER,
     Sensor,
     known,
@@ -26,7 +29,7 @@ from tpsrl.errors import UserError, unknown
 from tpsrl.rl.envs.vec_env import MAP
 from tpsrl.world import action as act
 from tpsrl.world import cameras, height_map
-from tpsrl.world.cameras import HEAD_DEPTH, Sides
+from tpsrl.world.cameras import HEAD_CATEGORY, HEAD_DEPTH, Sides
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -66,7 +69,8 @@ class PolicyInputs:
         Raises:
             UserError: a skill, choice, sensor or picture is unknown (the message names the
                 nearest), is named twice or missing, a size is out of range, `depth` and `cameras`
-                are both given, or `height_map` is set without head depth.
+                are both given, `height_map` is set without head depth, or a sensor needs depth and
+                category pictures of the head of one size.
         """
         pictures = {} if cameras is None else camera_sizes.parse(cameras)
         if depth is not None:
@@ -75,7 +79,8 @@ class PolicyInputs:
                     f"depth: contradicts cameras; leave depth out, and add {HEAD_DEPTH} to cameras"
                 )
             pictures[HEAD_DEPTH] = camera_sizes.sides(depth, "depth")
-        names = _chosen(registry.get(skill).definition, choice, bool(pictures))
+        names = _chosen(registry.get(skill).definition, choice, pictures)
+        _check_search(names, pictures)
         size = pictures.pop(HEAD_DEPTH, None)
         if height_map and size is None:
             raise UserError("height_map: needs a depth camera; nearest: false")
@@ -125,6 +130,11 @@ class PolicyInputs:
         return any(cameras.split(name)[1] == kind for name in self.pictures)
 
     @property
+    def builds_maps(self) -> bool:
+        """Whether a sensor is computed from pictures, by a map that the robot builds."""
+        return not {EXPLORED, FRONTIER, *OF_SEARCH}.isdisjoint(self.sensors)
+
+    @property
     def picture_bytes(self) -> int:
         """Size in bytes of the pictures of one observation."""
         return cameras.bytes_of(self.pictures)
@@ -164,8 +174,8 @@ class PolicyInputs:
 
     def choices(self) -> list[str]:
         """Returns the choices, such as "full", that give exactly these sensors."""
-        skill, camera = registry.get(self.skill).definition, bool(self.pictures)
-        return [choice for choice in CHOICES if _chosen(skill, choice, camera) == self.sensors]
+        skill, pictures = registry.get(self.skill).definition, self.pictures
+        return [choice for choice in CHOICES if _chosen(skill, choice, pictures) == self.sensors]
 
     def extend(self, other: "PolicyInputs") -> bool:
         """Returns whether these sensors are a proper superset of `other`'s."""
@@ -173,7 +183,8 @@ class PolicyInputs:
 
     def complete(self) -> "PolicyInputs":
         """Returns inputs with the same cameras and the sensors of all choices."""
-        chosen = (PolicyInputs.of(self.skill, choice).sensors for choice in CHOICES)
+        skill, pictures = registry.get(self.skill).definition, self.pictures
+        chosen = (_chosen(skill, choice, pictures) for choice in CHOICES)
         names = tuple(dict.fromkeys(itertools.chain.from_iterable(chosen)))
         return dataclasses.replace(self, sensors=names)
 
@@ -181,8 +192,15 @@ class PolicyInputs:
         return known(registry.get(self.skill).definition)
 
 
-def _chosen(skill: Skill, choice: str | tuple[str, ...] | None, camera: bool) -> tuple[str, ...]:
+def _chosen(
+    skill: Skill, choice: str | tuple[str, ...] | None, pictures: Collection[str]
+) -> tuple[str, ...]:
     """Resolves a choice to the names of sensors, in order; a tuple of names is only checked.
+
+    Args:
+        skill: definition of the skill
+        choice: see `PolicyInputs.of`
+        pictures: names of the pictures among the inputs
 
     Raises:
         UserError: a choice or sensor is unknown (the message names the nearest), the tuple is
@@ -197,7 +215,7 @@ def _chosen(skill: Skill, choice: str | tuple[str, ...] | None, camera: bool) ->
         if len(set(choice)) < len(choice):
             raise UserError(f"sensors: {', '.join(choice)} contains a duplicate")
         return choice
-    choice = choice or ("habitat" if camera else "full")
+    choice = choice or ("habitat" if pictures else "full")
     if choice not in CHOICES:
         raise unknown("sensors", choice, CHOICES)
     if choice in ("full", "teacher"):
@@ -206,11 +224,25 @@ def _chosen(skill: Skill, choice: str | tuple[str, ...] | None, camera: bool) ->
         return tuple(dict.fromkeys((*full, *more)))
     if choice in ("fetch", "mapping", "gaze"):
         more = () if choice == "fetch" else skill.gaze_sensors
-        more += _on_own_map(skill) if choice == "mapping" else ()
+        more += _on_own_map(skill, pictures) if choice == "mapping" else ()
         return tuple(dict.fromkeys((*skill.sensors, *skill.fetch_sensors, *FETCH, *more)))
     return skill.sensors
 
 
-def _on_own_map(skill: Skill) -> tuple[str, ...]:
+def _on_own_map(skill: Skill, pictures: Collection[str]) -> tuple[str, ...]:
     """Returns the sensors based on a map that the robot builds while it drives."""
-    return (*([EXPLORED] if skill.explores else []), *([FRONTIER] if skill.searches else []))
+    search = (SEARCH, SPOTTED) if HEAD_CATEGORY in pictures else (FRONTIER,)
+    return (*([EXPLORED] if skill.explores else []), *(search if skill.searches else []))
+
+
+def _check_search(names: Collection[str], pictures: Mapping[str, Sides]) -> None:
+    """Checks that a search (`tpsrl.world.search_maps`) has the pictures that it needs."""
+    needs = [name for name in names if name in OF_SEARCH]
+    depth, category = (pictures.get(name) for name in (HEAD_DEPTH, HEAD_CATEGORY))
+    if needs and (depth is None or depth != category):
+        height, width = category or depth or (64, 64)
+        size = f"{height}" if height == width else f"{height}x{width}"
+        raise UserError(
+            f"sensors: {needs[0]} needs depth and categories of one size; nearest: "
+            f"cameras={HEAD_DEPTH}:{size},{HEAD_CATEGORY}:{size}"
+        )

@@ -65,7 +65,8 @@ class Readings:
     From earlier steps: `trail` (n, 3, 3) is `skills.envs.trail.Trail.away`, `explored` (n, 3)
     `tpsrl.world.explored.ExploredMaps.ahead`, `frontier` (n, 3)
     `tpsrl.world.frontiers.FrontierMaps.ahead`, `sighting` (n, 3)
-    `tpsrl.world.sightings.Sightings.away`.
+    `tpsrl.world.sightings.Sightings.away`, `search` (n, 3) and `spotted` (n, 4)
+    `tpsrl.world.search_maps.SearchMaps.ahead` and `spotted`.
     """
 
     way: Any = None
@@ -83,6 +84,8 @@ class Readings:
     explored: Any = None
     frontier: Any = None
     sighting: Any = None
+    search: Any = None
+    spotted: Any = None
     pictures: Any = None
 
 
@@ -181,6 +184,14 @@ def _frontier(seen: SensorContext) -> Array:
 
 def _sighting(seen: SensorContext) -> Array:
     return seen.readings.sighting
+
+
+def _search(seen: SensorContext) -> Array:
+    return seen.readings.search
+
+
+def _spotted(seen: SensorContext) -> Array:
+    return seen.readings.spotted
 
 
 def _hand_way(seen: SensorContext) -> Array:
@@ -318,6 +329,8 @@ WAY = "way"  # path along the floor, from a map
 EXPLORED = "explored_way"  # path along the floor, from a map that the robot builds
 FRONTIER = "frontier_way"  # path along the floor to the nearest floor not yet seen
 SIGHTING = "sighting"  # nearest seen instance of the category, from a perfect detector
+SEARCH = "search_way"  # path to the nearest seen place of the category, else as FRONTIER
+SPOTTED = "spotted"  # nearest place in which the robot's own pictures have shown the category
 HAND_WAY = "hand_way"  # path of the cup through the air, from a map
 SCAN = "scan"  # ranges all around the base, from a map
 LASER = "laser"  # ranges of the laser on the base, from the engine
@@ -393,6 +406,11 @@ SENSORS: dict[str, Sensor] = {
     FRONTIER: Sensor(3, _frontier, False, (0.0, -HOME_M, -HOME_M), HOME_M),
     # 1 once an instance of the category has been seen; its surface, forward and left of the base.
     SIGHTING: Sensor(3, _sighting, True, (0.0, -HOME_M, -HOME_M), (1.0, HOME_M, HOME_M)),
+    # As FRONTIER, but to 0.8 m from the nearest place in which a category picture of the head has
+    # shown the category, once there is one.
+    SEARCH: Sensor(3, _search, False, (0.0, -HOME_M, -HOME_M), HOME_M),
+    # 1 once there is such a place; the place, forward and left of the base; share of the picture.
+    SPOTTED: Sensor(4, _spotted, False, (0.0, -HOME_M, -HOME_M, 0.0), (1.0, HOME_M, HOME_M, 1.0)),
     # Path of the cup around furniture to object, handle or goal: length left, point 0.25 m ahead.
     HAND_WAY: Sensor(4, _hand_way, True, (0.0, -HOME_M, -HOME_M, -HOME_M), HOME_M),
     SCAN: Sensor(RAYS, _scan, True, 0.0, RANGE_M),  # all around the base's centre
@@ -433,6 +451,7 @@ TEACHER = (
     GAPS,
 )  # fmt: skip
 GAZES = ("start_gaze", "ee_gaze")  # points around which a policy can have a glimpse
+OF_SEARCH = frozenset({SEARCH, SPOTTED})  # sensors that need category pictures of the head
 FETCH = ("velocity", LASER)  # sensors that "fetch" adds for every skill
 
 

@@ -197,6 +197,7 @@ class SkillBatch:
         depth: np.ndarray | None = None,
         looks: bool = False,
         near: np.ndarray | None = None,
+        pictures: Observation | None = None,
     ) -> Observation:
         """Computes the observation vectors (m, k) of these homes by name: "state" and "critic".
 
@@ -206,11 +207,12 @@ class SkillBatch:
             measures: measures of `world`
             world: state of these homes
             depth: (m, height, width) of the head camera, None without one
-            looks: whether to add depth and laser to the maps of what the robots have seen
+            looks: whether to add pictures and laser to the maps of what the robots have seen
             near: result of `Simulator.neighbours`, if it is known already
+            pictures: other pictures by name
         """
         readings = self._maps.read(env_ids, world)
-        readings.neighbours = near
+        readings.neighbours, readings.pictures = near, pictures
         self._maps.measure(readings, self.simulator, env_ids, state)
         self._maps.read_explored(readings, env_ids, state, world, depth, looks)
         seen = sensors.SensorContext(state, measures, world, readings)
@@ -409,7 +411,8 @@ class SkillBatch:
         elif inputs.depth is not None:
             depth = self.simulator.depth(env_ids, *inputs.depth)
         taken_s = time.perf_counter() - begun
-        shown = self.sense(env_ids, state, measures, world, depth, looks, near) | pictures
+        shown = self.sense(env_ids, state, measures, world, depth, looks, near, pictures)
+        shown |= pictures
         if depth is not None:
             shown["depth"] = depth
             if self._heights is not None:

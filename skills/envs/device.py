@@ -28,6 +28,7 @@ from skills.core.sensors import (
     MOTION,
     NEIGHBOURS,
     OF_GAPS,
+    OF_SEARCH,
     SIGHTING,
     Readings,
     SensorContext,
@@ -51,7 +52,7 @@ from tpsrl.world.state import WorldState
 SUCCESS, TIMEOUT = "success", "timeout"
 
 # Sensors that need a map which the robot builds, or a detector.
-_LACKING = (EXPLORED, FRONTIER, SIGHTING, CATEGORY)
+_LACKING = (EXPLORED, FRONTIER, SIGHTING, CATEGORY, *OF_SEARCH)
 _STATISTICS = 5  # columns of `_Records` before the reward terms
 _LEAST_WEIGHT = 1e-12  # of a part of a mixture
 

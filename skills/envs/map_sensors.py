@@ -22,6 +22,7 @@ from skills.core.sensors import (
     MOTION,
     NEIGHBOURS,
     OF_GAPS,
+    OF_SEARCH,
     SCAN,
     SHAPE,
     SIGHTING,
@@ -37,6 +38,7 @@ from skills.envs.path_meter import PathMeter, check_array
 from skills.envs.trail import TRAIL_ARRAY, Trail
 from tpsrl.errors import UserError
 from tpsrl.sim.base import Simulator
+from tpsrl.world.cameras import HEAD_CATEGORY
 from tpsrl.world.categories import CATEGORIES
 from tpsrl.world.episode import Episode
 from tpsrl.world.explored import ExploredMaps
@@ -45,12 +47,13 @@ from tpsrl.world.frontiers import FrontierMaps
 from tpsrl.world.handles import handle
 from tpsrl.world.objects import object_kind
 from tpsrl.world.scan import Scanner
+from tpsrl.world.search_maps import SearchMaps
 from tpsrl.world.sightings import Sightings
 from tpsrl.world.state import JOINTS, WorldState
 
 _ARM_REACH_M = 1.0  # from a point that the arm has to reach, where a path on an explored map ends
-_EXPLORED = "explored."  # prefix of array names in a snapshot, as are the next two
-_FRONTIERS, _SIGHTINGS = "frontiers.", "sightings."
+_EXPLORED = "explored."  # prefix of array names in a snapshot, as are the next three
+_FRONTIERS, _SIGHTINGS, _SEARCH = "frontiers.", "sightings.", "search."
 _SCANNED = "scan_joints"  # name of the array: positions of doors and drawers on the scanner's map
 
 
@@ -101,13 +104,15 @@ class MapSensors:
         self._explored = ExploredMaps(num_homes) if EXPLORED in names else None
         self._frontiers = FrontierMaps(num_homes) if FRONTIER in names else None
         self._sightings = Sightings(num_homes) if SIGHTING in names else None
+        self._search = None if OF_SEARCH.isdisjoint(names) else SearchMaps(num_homes)
         self._reach_m = _ARM_REACH_M if reach_m is None else reach_m
         self._scanner = Scanner(num_homes) if SCAN in names else None
         self._scanned = np.zeros((num_homes, len(JOINTS)))
         self._facing = np.zeros(num_homes) if FACING in names else None
         self._extent = np.zeros((num_homes, 3)) if SHAPE in names else None
-        self._sought = np.zeros((num_homes, len(CATEGORIES))) if CATEGORY in names else None
-        self._sees_laser = bool({LASER, EXPLORED, FRONTIER} & {*names})
+        seeks = CATEGORY in names or self._search is not None
+        self._sought = np.zeros((num_homes, len(CATEGORIES))) if seeks else None
+        self._sees_laser = not {LASER, EXPLORED, FRONTIER, *OF_SEARCH}.isdisjoint(names)
         self._feels = CLEARANCE in names
         self._sees_motion = MOTION in names
         self._sees_gaps = not OF_GAPS.isdisjoint(names)
@@ -137,6 +142,8 @@ class MapSensors:
             self._explored.begin(homes, np.asarray(world.base))
         if self._frontiers is not None:
             self._frontiers.begin(homes, np.asarray(world.base))
+        if self._search is not None:
+            self._search.begin(homes, np.asarray(world.base))
         for row, (home, episode) in enumerate(zip(homes, episodes, strict=True)):
             self._map(home, episode.layout, np.asarray(world.joints[row]))
             self._face(home, episode.layout, int(state.joint[row]), world.joints[row])
@@ -232,12 +239,12 @@ class MapSensors:
         """Adds readings of the maps that the robots build themselves to `readings`, in place.
 
         Args:
-            readings: readings with those of `measure`
+            readings: readings with those of `measure`, and with pictures for a search
             homes: numbers of m homes
             state: state of their tasks
             world: state of these homes
             depth: (m, height, width) of the head camera, None without one
-            looks: whether to update maps and sightings with the current depth and laser
+            looks: whether to update maps and sightings with the current pictures and laser
         """
         base, steps = np.asarray(world.base), np.asarray(state.steps)
         if self._frontiers is not None:
@@ -248,6 +255,15 @@ class MapSensors:
             if looks:
                 self._sightings.look(homes, base)
             readings.sighting = self._sightings.away(homes, base)
+        if self._search is not None and self._sought is not None:
+            if looks:
+                assert depth is not None
+                found = self._sought[np.asarray(homes)]
+                sought = np.where(found.any(axis=1), 1 + found.argmax(axis=1), 0)
+                shown = readings.pictures[HEAD_CATEGORY]
+                self._search.look(homes, world, readings.laser, depth, shown, sought)
+            readings.search = self._search.ahead(homes, base, steps)
+            readings.spotted = self._search.spotted(homes, base)
         if self._explored is not None:
             if looks:
                 self._explored.look(homes, world, readings.laser, depth)
@@ -268,6 +284,8 @@ class MapSensors:
             arrays |= _prefixed(_FRONTIERS, self._frontiers.to_arrays(home))
         if self._sightings is not None:
             arrays |= _prefixed(_SIGHTINGS, self._sightings.to_arrays(home))
+        if self._search is not None:
+            arrays |= _prefixed(_SEARCH, self._search.to_arrays(home))
         if self._scanner is not None:
             arrays[_SCANNED] = self._scanned[home].copy()
         if self._facing is not None:
@@ -305,12 +323,13 @@ class MapSensors:
                 raise UserError(f"path: arrays {', '.join(missing)} missing")
             hand = {name: arrays.pop(name) for name in names}
             self._hand.restore(home, hand, layout, self._skill.destination(state)[0])
-        explored, frontiers, sightings = (
+        explored, frontiers, sightings, search = (
             _taken(arrays, prefix, kept is not None)
             for prefix, kept in (
                 (_EXPLORED, self._explored),
                 (_FRONTIERS, self._frontiers),
                 (_SIGHTINGS, self._sightings),
+                (_SEARCH, self._search),
             )
         )
         if self._explored is not None:
@@ -319,6 +338,8 @@ class MapSensors:
             self._frontiers.restore(home, frontiers)
         if self._sightings is not None:
             self._sightings.restore(home, sightings, layout, episode.category)
+        if self._search is not None:
+            self._search.restore(home, search)
         if (TRAIL_ARRAY in arrays) != (self._trail is not None):
             raise UserError(f"path: array {TRAIL_ARRAY} missing or unknown")
         if self._trail is not None:

@@ -18,6 +18,8 @@ SPEC = register(
             "random": f"{_BASELINES}:RandomSearcher",
             "forward_only": f"{_BASELINES}:ForwardOnlySearcher",
             "frontier": "skills.objectnav.frontier:FrontierExplorer",
+            "frontier_pictures": "skills.objectnav.frontier:PictureExplorer",
+            "frontier_colour": "skills.objectnav.frontier:ColourExplorer",
             "shortest_path": f"{_BASELINES}:ShortestViewpointPath",
         },
         default_agent="shortest_path",

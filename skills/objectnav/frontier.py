@@ -1,9 +1,10 @@
-"""ObjectNav by frontier exploration: a classical baseline that builds its own map.
+"""ObjectNav by frontier exploration: classical baselines that build their own map.
 
 The agent drives to the nearest frontier of the explored area until an instance of the category is
 in sight. It then drives to the instance on its own map, and stops when the instance is near and in
-sight. Depth, laser and odometry are available to a robot; the detector is privileged and perfect
-(`tpsrl.world.sightings`).
+sight. Depth, laser and odometry are available to a robot. The detector of `FrontierExplorer` is
+privileged and perfect (`tpsrl.world.sightings`); `PictureExplorer` has category pictures instead
+(`tpsrl.world.search_maps`), and `ColourExplorer` computes them from colour.
 """
 
 import math
@@ -15,9 +16,12 @@ from skills.core.interface import SkillGoal
 from skills.pointnav.baselines import speed_towards, turn_towards
 from tpsrl.sim.base import Simulator
 from tpsrl.world import action as act
+from tpsrl.world.cameras import HEAD_CATEGORY, HEAD_RGB
+from tpsrl.world.categories import CATEGORIES
 from tpsrl.world.episode import Episode
 from tpsrl.world.floor import rounded
 from tpsrl.world.frontiers import FrontierMaps
+from tpsrl.world.search_maps import SearchMaps
 from tpsrl.world.sightings import Sightings
 from tpsrl.world.state import WorldState
 from tpsrl.world.viewpoints import VIEW_M
@@ -28,23 +32,95 @@ _NEAR_M = 0.2  # beyond _STOP_M, within which steps count as near
 _FACING_RAD = 0.15
 _PATIENCE = 75  # near steps without sight, after which seen instances are given up
 _FASTEST = 0.8  # fraction of the base's maximum speed: obstacles may come into view
+_IN_SIGHT = 0.005  # share of the picture that an instance in sight has at least
+_SIDES = 64, 64  # of the pictures
+_CERTAIN = 0.98  # probability of a pixel's category: a wrong pixel is worse than a missing one
 
 
-class FrontierExplorer:
-    """Frontier explorer of ObjectNav, a `skills.core.interface.SkillPolicy`."""
+class _Explorer:
+    """Base of the explorers, a `skills.core.interface.SkillPolicy`.
 
-    depth_size: tuple[int, int] | None = (64, 64)
+    A subclass has the map, and says where the nearest seen instance is.
+    """
+
+    depth_size: tuple[int, int] | None = _SIDES
     asks_engine = True
+
+    def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
+        """See `skills.core.interface.SkillPolicy.begin`."""
+        self._steps, self._near_steps, self._given_up = 0, 0, 0
+
+    def diagnosis(self) -> dict[str, Any]:
+        """Returns how often seen instances were given up ("given_up"), {} if never."""
+        return {"given_up": self._given_up} if self._given_up else {}
+
+    def _act(self, world: WorldState) -> np.ndarray:
+        """Returns the action with the current maps."""
+        action = np.zeros(act.SIZE)
+        action[act.GRIP] = action[act.STOP] = -1.0
+        move = self._approach(world)
+        if move is None:
+            action[act.STOP] = 1.0
+        else:
+            action[act.BASE] = move
+        self._steps += 1
+        return action
+
+    def _approach(self, world: WorldState) -> tuple[float, float] | None:
+        """Returns linear and angular command towards a seen instance or frontier; None: stop."""
+        base, steps = world.base, np.array([self._steps])
+        found = self._found(base)
+        if found is None:
+            return self._follow(self._ahead(base, steps))
+        away, sees, (dx, dy) = found
+        if away < _STOP_M and sees:
+            return None
+        self._near_steps += int(away < _STOP_M + _NEAR_M)
+        if self._near_steps > _PATIENCE:
+            self._near_steps, self._given_up = 0, self._given_up + 1
+            self._forget()
+        ahead = self._ahead(base, steps)
+        if ahead[0] > 0.05:
+            return self._follow(ahead)
+        angle = (math.atan2(dy, dx) - base[0, 2] + math.pi) % (2 * math.pi) - math.pi
+        return (0.0 if abs(angle) > _FACING_RAD else 0.1), turn_towards(float(angle))
+
+    def _found(self, base: np.ndarray) -> tuple[float, bool, np.ndarray] | None:
+        """Returns distance of the nearest seen instance, whether it is in sight now, and the vector
+        (2,) to it in the world frame; None if none was seen."""
+        raise NotImplementedError
+
+    def _ahead(self, base: np.ndarray, steps: np.ndarray) -> np.ndarray:
+        """Returns the path (3,) to the nearest seen instance, else to the nearest frontier."""
+        raise NotImplementedError
+
+    def _forget(self) -> None:
+        """Gives up the seen instances."""
+        raise NotImplementedError
+
+    @staticmethod
+    def _follow(ahead: np.ndarray) -> tuple[float, float]:
+        """Returns the command to the next corner of a path; without a path, a turn on the spot."""
+        length, forward, left = (float(value) for value in ahead)
+        if length <= 0.0:
+            return 0.0, 1.0
+        angle = math.atan2(left, forward)
+        speed = speed_towards(length) * max(0.0, math.cos(min(2.0 * abs(angle), math.pi / 2)))
+        return min(_FASTEST, speed), turn_towards(angle)
+
+
+class FrontierExplorer(_Explorer):
+    """Frontier explorer of ObjectNav with a perfect, privileged detector."""
 
     def __init__(self) -> None:
         self._maps, self._sightings = FrontierMaps(1), Sightings(1)
 
     def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
         """See `skills.core.interface.SkillPolicy.begin`."""
+        super().begin(episode, goal, world)
         self._maps.begin([0], world.base)
         joints = rounded(world.joints[0])
         self._sightings.begin(0, episode.layout, episode.category, joints)
-        self._steps, self._near_steps, self._given_up = 0, 0, 0
 
     def measure(self, simulator: Simulator, env_id: int) -> np.ndarray:
         """Returns the laser's ranges (1, rays)."""
@@ -57,46 +133,77 @@ class FrontierExplorer:
         assert depth is not None and laser is not None
         self._maps.look([0], world, laser, depth[None])
         self._sightings.look([0], world.base)
-        action = np.zeros(act.SIZE)
-        action[act.GRIP] = action[act.STOP] = -1.0
-        move = self._approach(world)
-        if move is None:
-            action[act.STOP] = 1.0
-        else:
-            action[act.BASE] = move
-        self._steps += 1
-        return action
+        return self._act(world)
 
-    def diagnosis(self) -> dict[str, Any]:
-        """Returns how often seen instances were given up ("given_up"), {} if never."""
-        return {"given_up": self._given_up} if self._given_up else {}
-
-    def _approach(self, world: WorldState) -> tuple[float, float] | None:
-        """Returns linear and angular command towards a seen instance or frontier; None: stop."""
-        base, steps = world.base, np.array([self._steps])
+    def _found(self, base: np.ndarray) -> tuple[float, bool, np.ndarray] | None:
         found = self._sightings.nearest(0, base[0])
         if found is None:
-            return self._follow(self._maps.ahead([0], base, steps)[0])
-        thing, point = found
-        if thing.away(base)[0] < _STOP_M and self._sightings.sees(thing, base[0]):
             return None
-        self._near_steps += int(thing.away(base)[0] < _STOP_M + _NEAR_M)
-        if self._near_steps > _PATIENCE:
-            self._near_steps, self._given_up = 0, self._given_up + 1
-            self._sightings.forget(0)
-        ahead = self._maps.explored.ahead([0], base, point[None], _REACH_M, steps)[0]
-        if ahead[0] > 0.05:
-            return self._follow(ahead)
-        dx, dy = thing.centre[0] - base[0, 0], thing.centre[1] - base[0, 1]
-        angle = (math.atan2(dy, dx) - base[0, 2] + math.pi) % (2 * math.pi) - math.pi
-        return (0.0 if abs(angle) > _FACING_RAD else 0.1), turn_towards(float(angle))
+        thing, _ = found
+        towards = np.subtract(thing.centre[:2], base[0, :2])
+        return float(thing.away(base)[0]), self._sightings.sees(thing, base[0]), towards
 
-    @staticmethod
-    def _follow(ahead: np.ndarray) -> tuple[float, float]:
-        """Returns the command to the next corner of a path; without a path, a turn on the spot."""
-        length, forward, left = (float(value) for value in ahead)
-        if length <= 0.0:
-            return 0.0, 1.0
-        angle = math.atan2(left, forward)
-        speed = speed_towards(length) * max(0.0, math.cos(min(2.0 * abs(angle), math.pi / 2)))
-        return min(_FASTEST, speed), turn_towards(angle)
+    def _ahead(self, base: np.ndarray, steps: np.ndarray) -> np.ndarray:
+        found = self._sightings.nearest(0, base[0])
+        if found is None:
+            return self._maps.ahead([0], base, steps)[0]
+        return self._maps.explored.ahead([0], base, found[1][None], _REACH_M, steps)[0]
+
+    def _forget(self) -> None:
+        self._sightings.forget(0)
+
+
+class PictureExplorer(_Explorer):
+    """Frontier explorer of ObjectNav with category pictures of the head camera."""
+
+    def __init__(self) -> None:
+        self._maps = SearchMaps(1)
+
+    def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
+        """See `skills.core.interface.SkillPolicy.begin`."""
+        super().begin(episode, goal, world)
+        self._maps.begin([0], world.base)
+        self._sought = np.array([1 + CATEGORIES.index(episode.category)])
+
+    def measure(self, simulator: Simulator, env_id: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the laser's ranges (1, rays) and the category picture (1, height, width)."""
+        return simulator.laser([env_id]), self._picture(simulator, env_id)
+
+    def act(
+        self,
+        world: WorldState,
+        depth: np.ndarray | None = None,
+        measured: tuple[np.ndarray, np.ndarray] | None = None,
+    ) -> np.ndarray:
+        """See `skills.core.interface.SkillPolicy.act`."""
+        assert depth is not None and measured is not None
+        laser, picture = measured
+        self._maps.look([0], world, laser, depth[None], picture, self._sought)
+        return self._act(world)
+
+    def _picture(self, simulator: Simulator, env_id: int) -> np.ndarray:
+        return simulator.look([env_id], {HEAD_CATEGORY: _SIDES})[HEAD_CATEGORY]
+
+    def _found(self, base: np.ndarray) -> tuple[float, bool, np.ndarray] | None:
+        seen, forward, left, share = self._maps.spotted([0], base)[0]
+        if not seen:
+            return None
+        c, s = math.cos(base[0, 2]), math.sin(base[0, 2])
+        towards = np.array([c * forward - s * left, s * forward + c * left])
+        return math.hypot(forward, left), share > _IN_SIGHT, towards
+
+    def _ahead(self, base: np.ndarray, steps: np.ndarray) -> np.ndarray:
+        return self._maps.ahead([0], base, steps)[0]
+
+    def _forget(self) -> None:
+        self._maps.forget([0])
+
+
+class ColourExplorer(PictureExplorer):
+    """Frontier explorer of ObjectNav with colour pictures, segmented by a trained network."""
+
+    def _picture(self, simulator: Simulator, env_id: int) -> np.ndarray:
+        from skills.objectnav import segmenter
+
+        colour = simulator.look([env_id], {HEAD_RGB: _SIDES})[HEAD_RGB]
+        return segmenter.load().categories(colour, _CERTAIN)

@@ -98,6 +98,22 @@ def test_an_invalid_camera_is_refused_with_the_nearest_one(given: str, message: 
         EnvOptions.of("pick", cameras=given)
 
 
+def test_a_network_without_images_has_pictures_for_the_maps_of_its_sensors() -> None:
+    state = {"preset": "cpu_state", "depth": 48}
+    for skill, sensors, expected in (
+        ("pick", "full", None),
+        ("objectnav", "full", (48, 48)),
+        ("navigate", "mapping", (48, 48)),
+        ("navigate", "fetch", None),
+    ):
+        settings = loading.training({**state, "skill": skill, "sensors": sensors})
+        assert env_options(settings).inputs.depth == expected
+    seeing = {"preset": "cpu_state", "skill": "objectnav", "sensors": "mapping"}
+    pictures = {"cameras": "head_depth:32,head_category:32"}
+    inputs = env_options(loading.training(seeing | pictures)).inputs
+    assert inputs.pictures == {"head_depth": (32, 32), "head_category": (32, 32)}
+
+
 def test_depth_and_cameras_together_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(UserError, match=r"^depth: contradicts cameras"):
         EnvOptions.of("pick", depth=64, cameras="head_rgb:64")

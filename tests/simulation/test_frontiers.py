@@ -1,4 +1,4 @@
-"""Frontiers of the explored map, and sightings of the goal category."""
+"""Frontiers of the explored map, and what is seen of the goal category."""
 
 import collections
 import dataclasses
@@ -12,16 +12,20 @@ from homes import LAYOUT_A, driving, episode, roomiest
 from skills.core import sensors
 from skills.core.inputs import PolicyInputs
 from skills.envs.environment import SkillEnv
-from skills.objectnav.frontier import FrontierExplorer
+from skills.objectnav import segmenter
+from skills.objectnav.frontier import ColourExplorer, FrontierExplorer, PictureExplorer
 from skills.objectnav.starts import objectnav_start
 from tpsrl.errors import UserError
 from tpsrl.sim.mujoco_sim import MujocoSimulator
 from tpsrl.world import action as act
 from tpsrl.world import frontiers
+from tpsrl.world.cameras import HEAD_CATEGORY, HEAD_RGB
+from tpsrl.world.categories import CATEGORIES
 from tpsrl.world.explored import CELL_M, SIDE
 from tpsrl.world.floor import CELL_M as FLOOR_CELL_M
 from tpsrl.world.floor import CLOSED, floor_map
 from tpsrl.world.frontiers import FrontierMaps
+from tpsrl.world.search_maps import REACH_M, SearchMaps
 from tpsrl.world.sightings import SIGHT_M, Sightings
 from tpsrl.world.viewpoints import instances
 
@@ -174,9 +178,72 @@ def test_nothing_is_sighted_beyond_the_range_of_the_detector() -> None:
         assert Sightings.sees(alone, base) == expected
 
 
+def looking(one: MujocoSimulator, maps: SearchMaps, category: str) -> None:
+    """Adds what the robot in home 0 sees of a category to its map."""
+    sought = np.array([1 + CATEGORIES.index(category)])
+    seen = one.depth([0], 64, 64), one.look([0], {HEAD_CATEGORY: (64, 64)})[HEAD_CATEGORY]
+    maps.look([0], one.state([0]), one.laser([0]), *seen, sought)
+
+
+def test_a_search_leads_to_what_its_pictures_have_shown(one: MujocoSimulator) -> None:
+    (sofa,) = instances(LAYOUT_A, "sofa")
+    x, y, _ = sofa.centre
+    free = [at for at in sofa.viewpoints if np.hypot(at[0] - x, at[1] - y) > 1.2]
+    at = free[0]
+    towards = math.atan2(y - at[1], x - at[0])
+    maps = SearchMaps(1)
+    one.reset([0], [episode(LAYOUT_A, (at[0], at[1], towards))])
+    base = one.state([0]).base
+    maps.begin([0], base)
+    looking(one, maps, "fridge")
+    assert maps.spotted([0], base).tolist() == [[0.0] * 4]
+    looking(one, maps, "sofa")
+    seen, forward, left, share = maps.spotted([0], base)[0]
+    assert seen == 1.0 and 0.02 < share < 1.0
+    # The cell is that of a surface of the sofa, at most a cell and a pixel beside it.
+    c, s = math.cos(base[0, 2]), math.sin(base[0, 2])
+    point = base[0, :2] + np.array([c * forward - s * left, s * forward + c * left])
+    assert sofa.away(point[None])[0] < 0.15
+    assert math.hypot(forward, left) == pytest.approx(sofa.away(base)[0], abs=0.3)
+    # From farther away the path leads to it, and then ends beside it.
+    there = base + np.array([[-2.0 * c, -2.0 * s, 0.0]])
+    length, ahead, _ = maps.ahead([0], there, np.zeros(1))[0]
+    expected = math.hypot(forward + 2.0, left) - REACH_M
+    assert length == pytest.approx(expected, abs=0.35) and ahead > 0.3
+    maps.forget([0])
+    assert maps.spotted([0], base)[0, 0] == 0.0
+
+
+def test_far_pixels_and_other_categories_are_not_found(one: MujocoSimulator) -> None:
+    one.reset([0], [episode(LAYOUT_A, (*roomiest(LAYOUT_A), 0.0))])
+    base = one.state([0]).base
+    for distance, number, expected in ((4.5, 3, 1.0), (5.5, 3, 0.0), (4.5, 4, 0.0)):
+        maps = SearchMaps(1)
+        maps.begin([0], base)
+        depth = np.full((1, 16, 16), distance / 10.0, np.float32)
+        category = np.full((1, 16, 16), number, np.uint8)
+        for _ in range(4):
+            maps.look([0], one.state([0]), one.laser([0]), depth, category, np.array([3]))
+        assert maps.spotted([0], base)[0, 0] == expected
+    maps.look([0], one.state([0]), one.laser([0]), depth, 0 * category, np.array([0]))
+    assert maps.spotted([0], base)[0, 0] == 0.0
+
+
+def test_the_segmenter_finds_categories_in_colour(one: MujocoSimulator) -> None:
+    same = []
+    for index in range(12):
+        one.reset([0], [objectnav_start(index).episode])
+        shown = one.look([0], {HEAD_RGB: (64, 64), HEAD_CATEGORY: (64, 64)})
+        found = segmenter.load().categories(shown[HEAD_RGB])
+        assert found.shape == (1, 64, 64) and found.dtype == np.uint8
+        same.append(np.mean(found == shown[HEAD_CATEGORY]))
+    assert np.mean(same) > 0.95
+
+
 def test_a_snapshot_contains_frontiers_and_sightings() -> None:
-    names = (sensors.FRONTIER, sensors.SIGHTING, "gps")
-    options: dict[str, Any] = {"sensors": names, "depth": 32, "split": "val"}
+    names = (sensors.FRONTIER, sensors.SIGHTING, sensors.SEARCH, sensors.SPOTTED, "gps")
+    cameras = {"head_depth": 32, "head_category": 32}
+    options: dict[str, Any] = {"sensors": names, "cameras": cameras, "split": "val"}
     env = SkillEnv("objectnav", simulator=MujocoSimulator(1, slots=12), **options)
     shown, _ = env.reset(options={"start": 2})
     frozen = None
@@ -198,10 +265,35 @@ def test_a_snapshot_contains_frontiers_and_sightings() -> None:
 def test_mapping_sensors_include_the_frontier_but_no_privileged_sighting() -> None:
     inputs = PolicyInputs.of("objectnav", "mapping", 64)
     assert inputs.sensors[-1] == sensors.FRONTIER and inputs.privileged == ()
+    seeing = PolicyInputs.of("objectnav", "mapping", cameras="head_depth:64,head_category:64")
+    assert seeing.sensors[-2:] == (sensors.SEARCH, sensors.SPOTTED) and seeing.privileged == ()
+    assert seeing.choices() == ["mapping"] and seeing.builds_maps
     assert PolicyInputs.of("objectnav", (sensors.SIGHTING,)).privileged == (sensors.SIGHTING,)
 
 
+@pytest.mark.parametrize(
+    ("pictures", "nearest"),
+    [
+        ({"depth": 48}, "head_depth:48,head_category:48"),
+        ({"cameras": "head_category:32x48"}, "head_depth:32x48,head_category:32x48"),
+        ({"cameras": "head_depth:64,head_category:32"}, "head_depth:32,head_category:32"),
+    ],
+)
+def test_a_search_needs_depth_and_categories_of_one_size(pictures: Any, nearest: str) -> None:
+    with pytest.raises(UserError, match=rf"^sensors: spotted needs .*cameras={nearest}$"):
+        PolicyInputs.of("objectnav", (sensors.SPOTTED,), **pictures)
+
+
 def test_damaged_maps_and_sightings_are_refused() -> None:
+    searched = SearchMaps(1)
+    whole = searched.to_arrays(0)
+    for name, values, message in (
+        ("hits", whole["hits"][:5], "array hits is missing or of another shape"),
+        ("share", whole["share"] * np.nan, "array share is damaged"),
+        ("frontier", whole["frontier"] + SIDE + 1, "array frontier is damaged"),
+    ):
+        with pytest.raises(UserError, match=message):
+            searched.restore(0, {**whole, name: values})
     maps, found = FrontierMaps(1), Sightings(1)
     good = maps.to_arrays(0)
     for name, values, message in (
@@ -219,11 +311,15 @@ def test_damaged_maps_and_sightings_are_refused() -> None:
         found.restore(0, broken, LAYOUT_A, "chair")
 
 
-def test_the_explorer_stops_only_near_a_visible_goal_object(one: MujocoSimulator) -> None:
+@pytest.mark.parametrize("explorer", [FrontierExplorer, PictureExplorer, ColourExplorer])
+def test_the_explorers_stop_only_near_a_visible_goal_object(
+    one: MujocoSimulator,
+    explorer: type[FrontierExplorer] | type[PictureExplorer],
+) -> None:
     start = objectnav_start(0)
     (thing, *_) = instances(start.episode.layout, start.episode.category)
     one.reset([0], [start.episode])
-    agent = FrontierExplorer()
+    agent = explorer()
     agent.begin(start.episode, start.goal, one.state([0]))
     for _ in range(200):
         world = one.state([0])

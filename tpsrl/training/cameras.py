@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from tpsrl.rl.envs.colours import ColourChanges
 
 HELP = (
-    "images and their sizes, instead of depth: any of depth, rgb, semantic and instance of head "
-    "and hand, such as head_depth:64,hand_rgb:32"
+    "images and their sizes, instead of depth: any of depth, rgb, semantic, instance and category "
+    "of head and hand, such as head_depth:64,hand_rgb:32"
 )
 RANDOM_COLOURS = ("colour_jitter", "colour_noise")  # settings, 0 for none
 _NUMBER = 4  # bytes of a float32
@@ -49,6 +49,27 @@ def as_options(settings: Any, looks: bool) -> dict[str, Any]:
     return {"depth": settings.depth if looks else None}
 
 
+def of_network(settings: Any, sensors: str | None, encoder: str) -> dict[str, Any]:
+    """Returns the pictures of a policy, as `as_options` does.
+
+    A network without images (`state`) has pictures if a sensor is computed from them.
+
+    Args:
+        settings: settings with `skill`, `depth` and `cameras`
+        sensors: choice of sensors
+        encoder: name of the encoder
+    """
+    looks = encoder != "state" or _builds_maps(settings, sensors)
+    return as_options(settings, looks)
+
+
+def _builds_maps(settings: Any, sensors: str | None) -> bool:
+    from skills.core.inputs import PolicyInputs
+
+    pictures = as_options(settings, True)
+    return PolicyInputs.of(settings.skill, sensors, **pictures).builds_maps
+
+
 def of_inputs(inputs: "PolicyInputs") -> str | None:
     """Returns the setting `cameras` for a policy's inputs; None if `depth` is sufficient."""
     return cameras.text(inputs.pictures) if inputs.cameras else None
@@ -70,11 +91,12 @@ def colour_changes(settings: Any) -> "ColourChanges":
     return ColourChanges(settings.colour_jitter, settings.colour_noise)
 
 
-def check(settings: Any, encoder: str, field: str) -> tuple[int, str]:
+def check(settings: Any, sensors: str | None, encoder: str, field: str) -> tuple[int, str]:
     """Refuses images that an encoder cannot process.
 
     Args:
-        settings: settings with `depth` and `cameras`, as returned by `plain`
+        settings: settings with `skill`, `depth` and `cameras`, as returned by `plain`
+        sensors: choice of sensors
         encoder: name of the encoder
         field: field that names the encoder
 
@@ -83,12 +105,13 @@ def check(settings: Any, encoder: str, field: str) -> tuple[int, str]:
         that sets the images.
 
     Raises:
-        UserError: an image is too small, or the encoder `state` is used with cameras.
+        UserError: an image is too small, or the encoder `state` is used with cameras from which no
+            sensor is computed.
     """
     if settings.cameras is None:
         check_depth(encoder, (settings.depth,) * 2)
         return settings.depth, "depth"
-    if encoder == "state":
+    if encoder == "state" and not _builds_maps(settings, sensors):
         raise UserError(f"cameras: {field}=state uses no images; nearest: {field}=resnet18")
     sizes: dict[str, Sides] = cameras.parse(settings.cameras)
     for name, sides in sizes.items():

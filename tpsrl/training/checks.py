@@ -30,7 +30,9 @@ def checked(settings: TrainingSettings) -> TrainingSettings:
 
     check(settings.preset)
     settings.preset.check_surroundings(settings.processes, bool(settings.demos))
-    side, field = cameras.check(settings, settings.preset.policy.encoder, "preset.policy.encoder")
+    preset = settings.preset
+    sensors, encoder = settings.sensors or preset.sensors, preset.policy.encoder
+    side, field = cameras.check(settings, sensors, encoder, "preset.policy.encoder")
     cameras.colour_changes(settings)
     task.changes(settings)
     sizes.check(settings.preset, side, field=field)

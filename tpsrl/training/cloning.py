@@ -253,7 +253,7 @@ def _check_network(settings: CloneSettings) -> tuple[int, str]:
             "preset.policy.frozen_encoder: needs init=CHECKPOINT of a policy with camera, whose "
             "encoder is frozen"
         )
-    return cameras.check(settings, policy.encoder, "preset.policy.encoder")
+    return cameras.check(settings, settings.sensors, policy.encoder, "preset.policy.encoder")
 
 
 def _says(path: Path, text: str) -> bool:
@@ -301,7 +301,7 @@ def _options(settings: CloneSettings) -> "EnvOptions":
 
     return EnvOptions.of(
         settings.skill,
-        **cameras.as_options(settings, settings.preset.policy.encoder != "state"),
+        **cameras.of_network(settings, settings.sensors, settings.preset.policy.encoder),
         sensors=settings.sensors,
         starts=settings.start_states,
         num_objects=few_objects(settings.skill, settings.num_objects),

@@ -113,13 +113,14 @@ def env_options(settings: TrainingSettings) -> "EnvOptions":
     from skills.envs.options import EnvOptions, few_objects
 
     preset = settings.preset
+    sensors = settings.sensors or preset.sensors or None
     if preset.object_margin:
         engines.require_object_margin(settings.engine, "preset.object_margin")
     return EnvOptions.of(
         settings.skill,
-        **cameras.as_options(settings, preset.policy.encoder != "state"),
+        **cameras.of_network(settings, sensors, preset.policy.encoder),
         critic=preset.policy.critic,
-        sensors=settings.sensors or preset.sensors or None,
+        sensors=sensors,
         height_map=settings.height_map,
         base_movement=settings.base_movement,
         settings=changes(settings),
