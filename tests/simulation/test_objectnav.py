@@ -442,7 +442,7 @@ def test_demonstrator_labels_equal_actions_of_the_shortest_path_agent(
 
 def test_the_agents_have_the_expected_names_and_default() -> None:
     names = ("scripted", "random", "forward_only", "frontier", "frontier_pictures")
-    names += ("shortest_path", "zero")
+    names += ("frontier_colour", "shortest_path", "zero")
     assert get("objectnav").agent_names() == names
     assert get("objectnav").default_agent == "shortest_path"
     assert isinstance(make_for_skill("scripted", "objectnav"), FrontierExplorer)
