@@ -80,7 +80,7 @@ def caption(episode: Episode, world: WorldState, info: StepInfo) -> Caption:
         status=[
             doing(info),
             f"step {info.episode_step}, {info.episode_step / CONTROL_HZ:.1f} s",
-            f"holds {in_hand(episode, world)}",
+            occupation(episode, world),
             f"force {float(world.force[0]):.0f} N",
         ],
         legend=[("goal", _GOAL), ("object", _OBJECT), (f"plays at {_SPEED:g}x", None)],
@@ -91,6 +91,13 @@ def doing(info: StepInfo) -> str:
     """Returns the robot's activity as text: "pick: 12 of 200"."""
     what = {SKILL: info.skill, RESET_ARM: "arm back to rest"}.get(info.phase, info.phase)
     return f"{what}: {info.phase_step} of {info.phase_limit}"
+
+
+def occupation(episode: Episode, world: WorldState) -> str:
+    """Returns what the robot holds, or the category that it searches for in ObjectNav."""
+    if episode.category:
+        return f"searches: {episode.category.replace('_', ' ')}"
+    return f"holds {in_hand(episode, world)}"
 
 
 def in_hand(episode: Episode, world: WorldState) -> str:

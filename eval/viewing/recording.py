@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from eval.running.film import doing, in_hand, margin_text
+from eval.running.film import doing, margin_text, occupation
 from planner.execution.progress import StepInfo
 from skills.core.conditions import Margin
 from tpsrl.render.shapes import Shape
@@ -37,7 +37,7 @@ class Moment:
         doing: the robot's activity ("pick: 12 of 200")
         poses: (m, 7) float32, of the moving bodies (`Simulator.body_poses`)
         base: x, y (m) and yaw (rad)
-        held: name of the held object or handle
+        occupation: what the robot holds, or searches for
         force_n: force of the control step (N)
         purpose: effect of the plan's step
         conditions: of success of the current skill
@@ -50,7 +50,7 @@ class Moment:
     doing: str
     poses: np.ndarray
     base: tuple[float, float, float]
-    held: str
+    occupation: str
     force_n: float
     purpose: ShownCondition | None
     conditions: tuple[ShownCondition, ...]
@@ -133,7 +133,7 @@ class EpisodeRecorder:
                 doing=_START if info is None else doing(info),
                 poses=self._simulator.body_poses(self._env),
                 base=(x, y, yaw),
-                held=in_hand(recording.episode, world),
+                occupation=occupation(recording.episode, world),
                 force_n=float(world.force[0]),
                 purpose=None if info is None else _condition(info.predicate, info.margin),
                 conditions=() if info is None else _conditions(info.conditions),

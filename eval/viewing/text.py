@@ -14,10 +14,10 @@ def title(recording: EpisodeRecording) -> str:
 
 
 def status(moment: Moment) -> str:
-    """Returns time, activity, held object and force."""
+    """Returns time, activity, held object or searched category, and force."""
     return (
         f"step {moment.step}, {moment.step / CONTROL_HZ:.1f} s · {moment.doing}  \n"
-        f"holds {moment.held} · force {moment.force_n:.0f} N"
+        f"{moment.occupation} · force {moment.force_n:.0f} N"
     )
 
 

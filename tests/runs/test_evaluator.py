@@ -388,6 +388,8 @@ def test_a_caption_names_the_step_and_its_unmet_condition() -> None:
     assert caption.title == "2/8  pick(obj_0_003_cracker_box, robot_0)"
     assert caption.results == [("robot_at(obj_0, robot_0): 1.20 m short", False)]
     assert "step 90, 3.0 s" in caption.status and "holds nothing" in caption.status
+    searching = dataclasses.replace(episode, category="tv_stand")
+    assert "searches: tv stand" in film.caption(searching, home.state([0]), info).status
 
 
 def test_every_goal_and_the_current_object_until_held_have_a_marker() -> None:

@@ -92,7 +92,7 @@ def test_a_recording_of_a_skill_equals_its_evaluation(
     assert ends[0] == "1. pick" and ends[1].startswith("first cause: ") and len(ends) == 3
     last = scripted.moments[-1]
     assert all(condition.holds for condition in last.conditions)
-    assert last.rewards["success"] == 10.0 and last.held != "nothing"
+    assert last.rewards["success"] == 10.0 and last.occupation != "holds nothing"
     assert last.depth.shape == (64, 64, 3) and last.depth.dtype == np.uint8
     assert not np.array_equal(last.poses, scripted.moments[0].poses)
     np.testing.assert_array_equal(zero.moments[0].poses, scripted.moments[0].poses)
