@@ -130,9 +130,12 @@ class PolicyInputs:
         return any(cameras.split(name)[1] == kind for name in self.pictures)
 
     @property
-    def builds_maps(self) -> bool:
-        """Whether a sensor is computed from pictures, by a map that the robot builds."""
-        return not {EXPLORED, FRONTIER, *OF_SEARCH}.isdisjoint(self.sensors)
+    def mapped(self) -> frozenset[str]:
+        """Names of the pictures from which a sensor's map is built."""
+        searches = not OF_SEARCH.isdisjoint(self.sensors)
+        if not searches and {EXPLORED, FRONTIER}.isdisjoint(self.sensors):
+            return frozenset()
+        return frozenset((HEAD_DEPTH, HEAD_CATEGORY) if searches else (HEAD_DEPTH,))
 
     @property
     def picture_bytes(self) -> int:
@@ -184,6 +187,8 @@ class PolicyInputs:
     def complete(self) -> "PolicyInputs":
         """Returns inputs with the same cameras and the sensors of all choices."""
         skill, pictures = registry.get(self.skill).definition, self.pictures
+        if HEAD_DEPTH not in pictures or pictures[HEAD_DEPTH] != pictures.get(HEAD_CATEGORY):
+            pictures.pop(HEAD_CATEGORY, None)  # The search needs both, of one size.
         chosen = (_chosen(skill, choice, pictures) for choice in CHOICES)
         names = tuple(dict.fromkeys(itertools.chain.from_iterable(chosen)))
         return dataclasses.replace(self, sensors=names)

@@ -8,7 +8,8 @@ There are six choices:
 - "gaze": adds to "fetch" where the object to pick (Pick) or the hand (Place) is in the head's
   picture.
 - "mapping": adds to "gaze" a path on a map that the robot builds from its head camera and laser: to
-  the goal, to where the arm reaches it (Pick, Place), or to the nearest floor not yet seen.
+  the goal, to where the arm reaches it (Pick, Place), or to the nearest floor not yet seen, and to
+  what category pictures have shown.
 - "full": one layout for HAB's seven skills, sufficient to learn them without a camera, mostly
   privileged. Navigate also gets the path along the floor and a scan of the map.
 - "teacher": adds path and scan for all skills, the position of the object relative to its goal, its

@@ -94,7 +94,7 @@ class Skill(abc.ABC, Generic[SettingsT, ThresholdsT, MeasuresT, MemoryT]):
     teacher_sensors: ClassVar[tuple[str, ...]] = ()  # sensors that "teacher" adds for this skill
     gaze_sensors: ClassVar[tuple[str, ...]] = ()  # of "gaze": a point's place in pictures
     explores: ClassVar[bool] = False  # whether "mapping" has the path on the robot's own map
-    searches: ClassVar[bool] = False  # whether "mapping" has the path to floor not yet seen
+    searches: ClassVar[bool] = False  # whether "mapping" explores to find a category
     surveys_floor: ClassVar[bool] = False  # whether success also depends on the size of the floor
     begins_holding: ClassVar[bool] = False  # whether the robot holds the object at the start
 

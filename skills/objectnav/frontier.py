@@ -8,11 +8,13 @@ privileged and perfect (`tpsrl.world.sightings`); `PictureExplorer` has category
 """
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from skills.core.interface import SkillGoal
+from skills.core.sensors import Readings
 from skills.pointnav.baselines import speed_towards, turn_towards
 from tpsrl.sim.base import Simulator
 from tpsrl.world import action as act
@@ -44,7 +46,7 @@ class _Explorer:
     """
 
     depth_size: tuple[int, int] | None = _SIDES
-    asks_engine = True
+    asks_engine = sees_laser = True
 
     def begin(self, episode: Episode, goal: SkillGoal, world: WorldState) -> None:
         """See `skills.core.interface.SkillPolicy.begin`."""
@@ -122,16 +124,19 @@ class FrontierExplorer(_Explorer):
         joints = rounded(world.joints[0])
         self._sightings.begin(0, episode.layout, episode.category, joints)
 
-    def measure(self, simulator: Simulator, env_id: int) -> np.ndarray:
-        """Returns the laser's ranges (1, rays)."""
-        return simulator.laser([env_id])
+    def measure(self, simulator: Simulator, env_id: int) -> Readings:
+        """Returns readings with the laser's ranges (1, rays)."""
+        return Readings(laser=simulator.laser([env_id]))
 
     def act(
-        self, world: WorldState, depth: np.ndarray | None = None, laser: np.ndarray | None = None
+        self,
+        world: WorldState,
+        depth: np.ndarray | None = None,
+        measured: Readings | None = None,
     ) -> np.ndarray:
         """See `skills.core.interface.SkillPolicy.act`."""
-        assert depth is not None and laser is not None
-        self._maps.look([0], world, laser, depth[None])
+        assert depth is not None and measured is not None
+        self._maps.look([0], world, measured.laser, depth[None])
         self._sightings.look([0], world.base)
         return self._act(world)
 
@@ -156,6 +161,8 @@ class FrontierExplorer(_Explorer):
 class PictureExplorer(_Explorer):
     """Frontier explorer of ObjectNav with category pictures of the head camera."""
 
+    pictures: tuple[str, ...] = (HEAD_CATEGORY,)
+
     def __init__(self) -> None:
         self._maps = SearchMaps(1)
 
@@ -165,24 +172,26 @@ class PictureExplorer(_Explorer):
         self._maps.begin([0], world.base)
         self._sought = np.array([1 + CATEGORIES.index(episode.category)])
 
-    def measure(self, simulator: Simulator, env_id: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the laser's ranges (1, rays) and the category picture (1, height, width)."""
-        return simulator.laser([env_id]), self._picture(simulator, env_id)
+    def measure(self, simulator: Simulator, env_id: int) -> Readings:
+        """Returns readings with the laser's ranges (1, rays) and the picture (1, height, width)."""
+        shown = simulator.look([env_id], dict.fromkeys(self.pictures, _SIDES))
+        return Readings(laser=simulator.laser([env_id]), pictures=shown)
 
     def act(
         self,
         world: WorldState,
         depth: np.ndarray | None = None,
-        measured: tuple[np.ndarray, np.ndarray] | None = None,
+        measured: Readings | None = None,
     ) -> np.ndarray:
         """See `skills.core.interface.SkillPolicy.act`."""
         assert depth is not None and measured is not None
-        laser, picture = measured
-        self._maps.look([0], world, laser, depth[None], picture, self._sought)
+        picture = self._categories(measured.pictures)
+        self._maps.look([0], world, measured.laser, depth[None], picture, self._sought)
         return self._act(world)
 
-    def _picture(self, simulator: Simulator, env_id: int) -> np.ndarray:
-        return simulator.look([env_id], {HEAD_CATEGORY: _SIDES})[HEAD_CATEGORY]
+    def _categories(self, pictures: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Returns the category picture (1, height, width) from those of `pictures`."""
+        return pictures[HEAD_CATEGORY]
 
     def _found(self, base: np.ndarray) -> tuple[float, bool, np.ndarray] | None:
         seen, forward, left, share = self._maps.spotted([0], base)[0]
@@ -202,8 +211,9 @@ class PictureExplorer(_Explorer):
 class ColourExplorer(PictureExplorer):
     """Frontier explorer of ObjectNav with colour pictures, segmented by a trained network."""
 
-    def _picture(self, simulator: Simulator, env_id: int) -> np.ndarray:
+    pictures: tuple[str, ...] = (HEAD_RGB,)
+
+    def _categories(self, pictures: Mapping[str, np.ndarray]) -> np.ndarray:
         from skills.objectnav import segmenter
 
-        colour = simulator.look([env_id], {HEAD_RGB: _SIDES})[HEAD_RGB]
-        return segmenter.load().categories(colour, _CERTAIN)
+        return segmenter.load().categories(pictures[HEAD_RGB], _CERTAIN)

@@ -102,7 +102,8 @@ def test_a_network_without_images_has_pictures_for_the_maps_of_its_sensors() -> 
     state = {"preset": "cpu_state", "depth": 48}
     for skill, sensors, expected in (
         ("pick", "full", None),
-        ("objectnav", "full", (48, 48)),
+        ("objectnav", "full", None),
+        ("objectnav", "mapping", (48, 48)),
         ("navigate", "mapping", (48, 48)),
         ("navigate", "fetch", None),
     ):
@@ -130,6 +131,10 @@ def test_depth_and_cameras_together_are_refused(capsys: pytest.CaptureFixture[st
         (
             ["cameras=head_rgb:64", "preset.policy.encoder=state"],
             "cameras: preset.policy.encoder=state uses no images",
+        ),
+        (
+            ["cameras=hand_rgb:64", "preset.policy.encoder=state", "sensors=mapping"],
+            "=state uses images for the map of its sensors alone; nearest: cameras=head_depth:64",
         ),
         (["cameras=hand_rgb:64", "height_map=true"], "height_map: needs a depth camera"),
         (["colour_jitter=0.2"], "colour_jitter: no effect without a colour camera; try cameras="),

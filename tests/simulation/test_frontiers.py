@@ -267,7 +267,10 @@ def test_mapping_sensors_include_the_frontier_but_no_privileged_sighting() -> No
     assert inputs.sensors[-1] == sensors.FRONTIER and inputs.privileged == ()
     seeing = PolicyInputs.of("objectnav", "mapping", cameras="head_depth:64,head_category:64")
     assert seeing.sensors[-2:] == (sensors.SEARCH, sensors.SPOTTED) and seeing.privileged == ()
-    assert seeing.choices() == ["mapping"] and seeing.builds_maps
+    assert seeing.choices() == ["mapping"] and len(seeing.mapped) == 2
+    apart = PolicyInputs.of("objectnav", "full", cameras="head_depth:64,head_category:32")
+    assert sensors.OF_SEARCH.isdisjoint(apart.complete().sensors)
+    assert {*sensors.OF_SEARCH} < {*seeing.complete().sensors}
     assert PolicyInputs.of("objectnav", (sensors.SIGHTING,)).privileged == (sensors.SIGHTING,)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from skills.core import cameras
 from tpsrl.errors import UserError
 from tpsrl.rl.policy.settings import check_depth
-from tpsrl.world.cameras import COLOUR, HEAD_DEPTH, Sides, bytes_of, split
+from tpsrl.world.cameras import COLOUR, HEAD_DEPTH, PICTURES, Sides, bytes_of, split
 
 if TYPE_CHECKING:
     from skills.core.inputs import PolicyInputs
@@ -19,6 +19,7 @@ HELP = (
 )
 RANDOM_COLOURS = ("colour_jitter", "colour_noise")  # settings, 0 for none
 _NUMBER = 4  # bytes of a float32
+_SIDE = 64  # usual side of an image, pixels
 
 CameraSettings = TypeVar("CameraSettings")  # settings with `depth` and `cameras`
 
@@ -52,22 +53,25 @@ def as_options(settings: Any, looks: bool) -> dict[str, Any]:
 def of_network(settings: Any, sensors: str | None, encoder: str) -> dict[str, Any]:
     """Returns the pictures of a policy, as `as_options` does.
 
-    A network without images (`state`) has pictures if a sensor is computed from them.
+    A network without images (`state`) has pictures if a map that its sensors need is built from
+    them, and no sensor is privileged.
 
     Args:
         settings: settings with `skill`, `depth` and `cameras`
         sensors: choice of sensors
         encoder: name of the encoder
     """
-    looks = encoder != "state" or _builds_maps(settings, sensors)
+    looks = encoder != "state" or bool(_mapped(settings, sensors))
     return as_options(settings, looks)
 
 
-def _builds_maps(settings: Any, sensors: str | None) -> bool:
+def _mapped(settings: Any, sensors: str | None) -> frozenset[str]:
+    """Returns the pictures that a network without images needs for its sensors."""
     from skills.core.inputs import PolicyInputs
 
-    pictures = as_options(settings, True)
-    return PolicyInputs.of(settings.skill, sensors, **pictures).builds_maps
+    inputs = PolicyInputs.of(settings.skill, sensors, **as_options(settings, True))
+    # Runs for `sensors=teacher` are recorded, and labelled, without pictures.
+    return frozenset() if inputs.privileged else inputs.mapped
 
 
 def of_inputs(inputs: "PolicyInputs") -> str | None:
@@ -105,15 +109,23 @@ def check(settings: Any, sensors: str | None, encoder: str, field: str) -> tuple
         that sets the images.
 
     Raises:
-        UserError: an image is too small, or the encoder `state` is used with cameras from which no
-            sensor is computed.
+        UserError: an image is too small, or the encoder `state` is used with other cameras than
+            those that the map of its sensors needs.
     """
     if settings.cameras is None:
         check_depth(encoder, (settings.depth,) * 2)
         return settings.depth, "depth"
-    if encoder == "state" and not _builds_maps(settings, sensors):
-        raise UserError(f"cameras: {field}=state uses no images; nearest: {field}=resnet18")
     sizes: dict[str, Sides] = cameras.parse(settings.cameras)
+    if encoder == "state":
+        mapped = _mapped(settings, sensors)
+        if not mapped:
+            raise UserError(f"cameras: {field}=state uses no images; nearest: {field}=resnet18")
+        if mapped != set(sizes):
+            nearest = ",".join(f"{name}:{_SIDE}" for name in PICTURES if name in mapped)
+            raise UserError(
+                f"cameras: {field}=state uses images for the map of its sensors alone; "
+                f"nearest: cameras={nearest}"
+            )
     for name, sides in sizes.items():
         check_depth(encoder, sides, f"cameras: {name}")
     return math.isqrt(bytes_of(sizes) // _NUMBER), "cameras"

@@ -90,7 +90,7 @@ def begin_with(settings: TrainingSettings, path: str, given: Mapping[str, Any]) 
     _check_depth(made_for["cameras"], given, where, "init")
     for name, value in made_for.items():
         _agree(name, getattr(settings, name), value, given, where)
-    if made_for.get("depth", 0) is None:  # The encoder `state` already implies no camera.
+    if made_for.get("depth", 0) is None:  # The encoder `state` implies no camera.
         del made_for["depth"]
     own = settings.preset.policy
     policy = warm_start.network(own, checkpoint)

@@ -67,7 +67,12 @@ class SearchMaps:
             depth: (m, height, width) of the head camera, 0 to 1
             category: (m, height, width) uint8, the category picture of the head camera
             sought: (m,) number of the category to find in `category`; 0 finds nothing
+
+        Raises:
+            UserError: the pictures have different sizes.
         """
+        if depth.shape != category.shape:
+            raise UserError(f"category: has shape {category.shape}, but depth has {depth.shape}")
         self.frontiers.look(env_ids, world, laser, depth)
         rows = np.asarray(env_ids, dtype=np.int64)
         pictures = np.ascontiguousarray(depth, np.float32), np.ascontiguousarray(category, np.uint8)
