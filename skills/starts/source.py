@@ -155,6 +155,8 @@ class StartSource:
     def _mix(self, shares: Sequence[mixture.StartShare]) -> Sequence[Start] | None:
         """Sets up the parts of a mixture; returns the bank of a single part, or None."""
         name = self._skill.name
+        if self._states.num_objects == 0 and any(share.rearranged for share in shares):
+            raise UserError(f"start_states: {name} has no {mixture.REARRANGED} ones; nearest: own")
         banks = [_bank(share, name) for share in shares]
         self.banks = [bank for bank in banks if bank is not None]
         _check_homes(self.banks, self._own_objects() if None in banks else 0)

@@ -373,6 +373,11 @@ def test_invalid_start_states_are_refused_before_a_training_begins(
     assert not (tmp_path / "out").exists()
 
 
+def test_a_task_without_objects_has_no_rearranged_start_states() -> None:
+    with pytest.raises(UserError, match=r"^start_states: pointnav has no rearranged .*: own$"):
+        StartSource("pointnav", "own:0.5,rearranged:0.5")
+
+
 def test_a_skill_is_evaluated_from_exit_states_of_another(tmp_path: Path) -> None:
     writer = BankWriter(tmp_path / "bank")
     for number in range(4):

@@ -108,7 +108,10 @@ def _with_runs(settings: TrainingSettings) -> TrainingSettings:
         settings = dataclasses.replace(settings, init=str(_cloned(settings, out)))
     if settings.start_states is not None:
         return settings
-    starts = f"own:0.25,rearranged:0.25,along:{out / _RUNS}:0.5"
+    own = "own:0.25,rearranged:0.25"
+    if registry.get(settings.skill).start_states().num_objects == 0:
+        own = "own:0.5"  # Rearranged apartments have objects.
+    starts = f"{own},along:{out / _RUNS}:0.5"
     return dataclasses.replace(settings, start_states=checks.whole_paths(starts, "preset.along"))
 
 
