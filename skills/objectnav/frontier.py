@@ -56,8 +56,15 @@ class _Explorer:
         """Returns how often seen instances were given up ("given_up"), {} if never."""
         return {"given_up": self._given_up} if self._given_up else {}
 
-    def _act(self, world: WorldState) -> np.ndarray:
-        """Returns the action with the current maps."""
+    def act(
+        self,
+        world: WorldState,
+        depth: np.ndarray | None = None,
+        measured: Readings | None = None,
+    ) -> np.ndarray:
+        """See `skills.core.interface.SkillPolicy.act`."""
+        assert depth is not None and measured is not None
+        self._look(world, depth[None], measured)
         action = np.zeros(act.SIZE)
         action[act.GRIP] = action[act.STOP] = -1.0
         move = self._approach(world)
@@ -86,6 +93,10 @@ class _Explorer:
             return self._follow(ahead)
         angle = (math.atan2(dy, dx) - base[0, 2] + math.pi) % (2 * math.pi) - math.pi
         return (0.0 if abs(angle) > _FACING_RAD else 0.1), turn_towards(float(angle))
+
+    def _look(self, world: WorldState, depth: np.ndarray, measured: Readings) -> None:
+        """Updates the maps with depth (1, height, width) and the readings of `measure`."""
+        raise NotImplementedError
 
     def _found(self, base: np.ndarray) -> tuple[float, bool, np.ndarray] | None:
         """Returns distance of the nearest seen instance, whether it is in sight now, and the vector
@@ -128,17 +139,9 @@ class FrontierExplorer(_Explorer):
         """Returns readings with the laser's ranges (1, rays)."""
         return Readings(laser=simulator.laser([env_id]))
 
-    def act(
-        self,
-        world: WorldState,
-        depth: np.ndarray | None = None,
-        measured: Readings | None = None,
-    ) -> np.ndarray:
-        """See `skills.core.interface.SkillPolicy.act`."""
-        assert depth is not None and measured is not None
-        self._maps.look([0], world, measured.laser, depth[None])
+    def _look(self, world: WorldState, depth: np.ndarray, measured: Readings) -> None:
+        self._maps.look([0], world, measured.laser, depth)
         self._sightings.look([0], world.base)
-        return self._act(world)
 
     def _found(self, base: np.ndarray) -> tuple[float, bool, np.ndarray] | None:
         found = self._sightings.nearest(0, base[0])
@@ -177,17 +180,9 @@ class PictureExplorer(_Explorer):
         shown = simulator.look([env_id], dict.fromkeys(self.pictures, _SIDES))
         return Readings(laser=simulator.laser([env_id]), pictures=shown)
 
-    def act(
-        self,
-        world: WorldState,
-        depth: np.ndarray | None = None,
-        measured: Readings | None = None,
-    ) -> np.ndarray:
-        """See `skills.core.interface.SkillPolicy.act`."""
-        assert depth is not None and measured is not None
+    def _look(self, world: WorldState, depth: np.ndarray, measured: Readings) -> None:
         picture = self._categories(measured.pictures)
-        self._maps.look([0], world, measured.laser, depth[None], picture, self._sought)
-        return self._act(world)
+        self._maps.look([0], world, measured.laser, depth, picture, self._sought)
 
     def _categories(self, pictures: Mapping[str, np.ndarray]) -> np.ndarray:
         """Returns the category picture (1, height, width) from those of `pictures`."""
