@@ -262,8 +262,7 @@ class MapSensors:
                 sought = np.where(found.any(axis=1), 1 + found.argmax(axis=1), 0)
                 shown = readings.pictures[HEAD_CATEGORY]
                 self._search.look(homes, world, readings.laser, depth, shown, sought)
-            readings.search = self._search.ahead(homes, base, steps)
-            readings.spotted = self._search.spotted(homes, base)
+            readings.search, readings.spotted = self._search.read(homes, base, steps)
         if self._explored is not None:
             if looks:
                 self._explored.look(homes, world, readings.laser, depth)

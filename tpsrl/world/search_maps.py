@@ -89,8 +89,12 @@ class SearchMaps:
             in the base frame in metres, and the share of the current picture that shows it; zeros
             where it was not seen.
         """
+        return self._spotted(env_ids, base, *self._nearest(env_ids, base))
+
+    def _spotted(
+        self, env_ids: Sequence[int], base: np.ndarray, points: np.ndarray, found: np.ndarray
+    ) -> np.ndarray:
         out = np.zeros((len(env_ids), 4))
-        points, found = self._nearest(env_ids, base)
         away = points - base[:, :2]
         c, s = np.cos(base[:, 2]), np.sin(base[:, 2])
         out[:, 1] = c * away[:, 0] + s * away[:, 1]
@@ -106,7 +110,23 @@ class SearchMaps:
             (m, 3): length of the path, and its next corner forward and left in the frame of the
             base, metres; zeros at the end of the path.
         """
-        points, found = self._nearest(env_ids, base)
+        return self._ahead(env_ids, base, steps, *self._nearest(env_ids, base))
+
+    def read(
+        self, env_ids: Sequence[int], base: np.ndarray, steps: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Returns `ahead` and `spotted`; the map is searched once for both."""
+        nearest = self._nearest(env_ids, base)
+        return self._ahead(env_ids, base, steps, *nearest), self._spotted(env_ids, base, *nearest)
+
+    def _ahead(
+        self,
+        env_ids: Sequence[int],
+        base: np.ndarray,
+        steps: np.ndarray,
+        points: np.ndarray,
+        found: np.ndarray,
+    ) -> np.ndarray:
         out = np.zeros((len(env_ids), 3))
         ids, explored = np.asarray(env_ids), self.frontiers.explored
         if found.any():
