@@ -16,7 +16,7 @@ from tpsrl.world.placement import Crowd, Prism, box_prism
 from tpsrl.world.scenarios import DRAWERS, FRIDGE
 
 _OFF_M = 0.05  # gap at the wall: the cupboard reaches 4 cm farther back than the counter
-_FREE_M = 0.95  # depth of the free floor in front of counter and fridge
+_FREE_M = 0.95  # depth of the free floor in front of counter and fridge, open drawers included
 _GAP_M = (0.01, 0.15)  # range of the gap between counter and fridge
 _BESIDE = 0.7  # share of apartments with the fridge at an end of the counter
 _KEPT = 0.5  # share of the other bodies that keep their place
@@ -72,6 +72,15 @@ def pose_at_a_wall(outline: np.ndarray, away: float, z: float, rng: np.random.Ge
     return Pose((float(x), float(y), z), yaw_quat(yaw), present=True)
 
 
+def free_front(body: BodyKind, pose: Pose) -> Prism:
+    """Returns the floor in front (+x) of counter or fridge that other furniture leaves free."""
+    low, high = extent(body)
+    centre = np.array([high[0] + _FREE_M / 2, (low[1] + high[1]) / 2, (low[2] + high[2]) / 2])
+    half = np.array([_FREE_M, high[1] - low[1], high[2] - low[2]]) / 2
+    turn = quat_matrix(pose.quat)
+    return box_prism(np.array(pose.pos) + turn @ centre, turn, half)
+
+
 class _Room:
     """Apartment being furnished; `poses` has the bodies placed so far."""
 
@@ -121,11 +130,7 @@ class _Room:
 
     def _put_with_front(self, name: str, pose: Pose) -> None:
         body = self._bodies[name]
-        low, high = extent(body)
-        centre = np.array([high[0] + _FREE_M / 2, (low[1] + high[1]) / 2, (low[2] + high[2]) / 2])
-        half = np.array([_FREE_M, high[1] - low[1], high[2] - low[2]]) / 2
-        turn = quat_matrix(pose.quat)
-        front = box_prism(np.array(pose.pos) + turn @ centre, turn, half)
+        front = free_front(body, pose)
         if not self._fits([*_prisms(body, pose), front], _GAP_M[0] / 2):
             raise NoRoomError(name)
         self.put(name, pose)

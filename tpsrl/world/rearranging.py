@@ -21,10 +21,10 @@ import numpy as np
 
 from tpsrl.errors import RunError, unknown
 from tpsrl.world.floor import CELL_M, floor_map, main_floor
-from tpsrl.world.furnishing import NoRoomError, extent, furnished, pose_at_a_wall
+from tpsrl.world.furnishing import NoRoomError, extent, free_front, furnished, pose_at_a_wall
 from tpsrl.world.layouts import VARIANT, Layout, LayoutSet, Pose, load_layout_set
-from tpsrl.world.placement import box_prism, furniture
-from tpsrl.world.scenarios import FRIDGE
+from tpsrl.world.placement import Crowd, Prism, box_prism, furniture
+from tpsrl.world.scenarios import DRAWERS, FRIDGE
 
 SPLIT = "rearranged"
 _FRIDGES, _VARIANTS = 2, 4  # variants of each apartment with only the fridge moved, and all
@@ -102,6 +102,8 @@ class _Fridge:
         self._z = plain.poses[self.body].pos[2]
         self._outline = np.array(layout_set.room)
         self._others = furniture(layout, without=self.body)
+        counter, _ = layout_set.link(next(iter(DRAWERS.values())))
+        self._drawers = Crowd([free_front(layout_set.bodies[counter], plain.poses[counter])])
         self._origin = np.array(floor_map(layout).origin)
         self._free = main_floor(layout)
         self._held_out = _held_out(layout_set, plain, self.body)
@@ -121,15 +123,20 @@ class _Fridge:
         c, s = math.cos(yaw), math.sin(yaw)
         turn = np.array([[c, -s, 0.0], [s, c, 0.0], [0.0, 0.0, 1.0]])
 
-        def is_free(low: np.ndarray, high: np.ndarray) -> bool:
+        def box(low: np.ndarray, high: np.ndarray) -> Prism:
             centre = np.array(pose.pos) + turn @ ((low + high) / 2)
-            return self._others.fits(box_prism(centre, turn, (high - low) / 2), _OFF_M / 2)
+            return box_prism(centre, turn, (high - low) / 2)
+
+        def is_free(low: np.ndarray, high: np.ndarray) -> bool:
+            return self._others.fits(box(low, high), _OFF_M / 2)
 
         front, hinge = self._high[0], self._low[1]
         stands = [
             np.array(pose.pos) + turn @ np.array([front + away, 0.0, 0.0]) for away in _STAND_M
         ]
         if not all(map(self._is_floor, stands)) or not is_free(self._low, self._high):
+            return False
+        if not self._drawers.fits(box(self._low, self._high), 0.0):
             return False
         low = np.array([front, hinge - _BESIDE_M, self._low[2]])
         return not beside or not is_free(low, np.array([front + _FRONT_M, hinge, self._high[2]]))
