@@ -11,10 +11,11 @@ from tpsrl.errors import UserError
 from tpsrl.world import rearranging
 from tpsrl.world.doors import joints_at
 from tpsrl.world.floor import layout_obstacles
+from tpsrl.world.generator import Source, make_episode
 from tpsrl.world.geometry import quat_matrix
 from tpsrl.world.layouts import load_layout_set, resolve
 from tpsrl.world.placement import box_prism, furniture
-from tpsrl.world.scenarios import DRAWERS, FRIDGE
+from tpsrl.world.scenarios import DRAWERS, FRIDGE, load_scenario
 
 SET = load_layout_set("replica_cad")
 EVERY = rearranging.names(SET)
@@ -137,3 +138,14 @@ def test_starts_are_in_rearranged_apartments_only_if_requested() -> None:
         assert start.episode.split == rearranging.SPLIT
         assert mixed[2 * row + 1].episode == start.episode
         assert mixed[2 * row].episode.layout == f"replica_cad/{NAMES[row][:-2]}"
+
+
+def test_episodes_leave_out_apartments_whose_kitchen_is_out_of_reach() -> None:
+    source = Source(load_scenario("set_table"), "rearranged", num_objects=2)
+    walled = EVERY.index("v3_sc0_staging_09~3")  # the counter's front is not on the main floor
+    layouts = [
+        make_episode(source, index, lambda draft: draft)[0].layout
+        for index in range(walled - 1, walled + 2)
+    ]
+    following = f"replica_cad/{EVERY[walled + 1]}"
+    assert layouts == [f"replica_cad/{EVERY[walled - 1]}", following, following]

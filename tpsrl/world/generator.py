@@ -9,7 +9,7 @@ import collections
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -37,6 +37,7 @@ _ARM_MARGIN_M = 0.02  # clearance of the resting arm from furniture at the robot
 _PLACEMENTS, _PAIRINGS = 50, 100
 _ROBOT_TRIES = 300
 _EPISODE_TRIES = 60
+_REARRANGED_TRIES = 3  # layouts tried for an episode of the split `rearranged`
 _SPLITS = {"train": 0, "val": 1, rearranging.SPLIT: 2}
 
 
@@ -93,38 +94,49 @@ def make_episode(
         RunError: all of many drafts were rejected.
     """
     source.check()
-    layout = _layout(source, index)
     scenario = source.scenario
     seeds = (source.seed, scenario.own_seed, _SPLITS[source.split], source.num_objects, index)
     rng = np.random.default_rng(seeds)
     reasons: collections.Counter[str] = collections.Counter()
     name = f"{scenario.name}_{source.split}_{source.seed}_{index:05d}"
-    for _ in range(_EPISODE_TRIES):
-        try:
-            draft = _Draft(layout, scenario, rng, reasons)
-            settled = settle(draft.episode(name, source))
-        except Rejected as rejected:
-            settled = str(rejected)
-        if isinstance(settled, Episode):
-            return settled, reasons
-        reasons[settled.partition(" (")[0]] += 1
+    drafts = 0
+    for layout in _layouts(source, index):
+        for _ in range(_EPISODE_TRIES):
+            drafts += 1
+            try:
+                draft = _Draft(layout, scenario, rng, reasons)
+                settled = settle(draft.episode(name, source))
+            except Rejected as rejected:
+                settled = str(rejected)
+            if isinstance(settled, Episode):
+                return settled, reasons
+            reasons[settled.partition(" (")[0]] += 1
     worst = ", ".join(f"{why} {count}" for why, count in reasons.most_common(3))
-    raise RunError(f"episode {name}: all {_EPISODE_TRIES} drafts were rejected ({worst})")
+    raise RunError(f"episode {name}: all {drafts} drafts were rejected ({worst})")
 
 
-def _layout(source: Source, index: int) -> str:
-    """Returns the layout of an index; for a `reachable` scenario the next suitable one.
+def _layouts(source: Source, index: int) -> Iterator[str]:
+    """Yields the layouts to try for an index.
+
+    It is one layout; for a `reachable` scenario the next suitable one. In rearranged apartments,
+    some of whose furniture the robot cannot reach, it is the next few suitable ones.
 
     Raises:
         RunError: no layout of the split is suitable.
     """
     layouts = _names(source.layout_set, source.split)
+    moved = source.split == rearranging.SPLIT
+    found = 0
     for turn in range(len(layouts)):
         name = f"{source.layout_set}/{layouts[(index + turn) % len(layouts)]}"
-        if not source.scenario.reachable or layout_suits(source.scenario, name):
-            return name
-    where = f"scenario {source.scenario.name}"
-    raise RunError(f"{where}: no layout of the split '{source.split}' has room for it")
+        if not (moved or source.scenario.reachable) or layout_suits(source.scenario, name):
+            yield name
+            found += 1
+            if found == (_REARRANGED_TRIES if moved else 1):
+                return
+    if not found:
+        where = f"scenario {source.scenario.name}"
+        raise RunError(f"{where}: no layout of the split '{source.split}' has room for it")
 
 
 def _names(layout_set: str, split: str) -> list[str]:
