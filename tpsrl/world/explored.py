@@ -17,7 +17,7 @@ import numpy as np
 from tpsrl.errors import UserError
 from tpsrl.runtime.compiled import njit
 from tpsrl.world.fetch import HEAD_CAMERA_FAR_M, LASER_POS, LASER_RANGE_M, laser_angles
-from tpsrl.world.own_body import EYE, FORWARD, TAN_HALF, UP, is_own, own_bounds, place_capsules
+from tpsrl.world.own_body import head_point, is_own, own_bounds, place_capsules
 from tpsrl.world.state import WorldState
 
 CELL_M = 0.1
@@ -246,16 +246,13 @@ def _draw_depth(
         low, high = own_bounds(capsules, tip, holds[i])
         c, s = math.cos(base[i, 2]), math.sin(base[i, 2])
         for v in range(0, height, _STRIDE):
-            up = TAN_HALF * (1.0 - (2 * v + 1) / height) * height / width
             for u in range(0, width, _STRIDE):
                 planar = depth[i, v, u] * HEAD_CAMERA_FAR_M
                 if planar > _SEEN_M:
                     continue
-                z = EYE[2] + planar * (FORWARD[2] + up * UP[2])
+                x, y, z = head_point(planar, v, u, height, width)
                 if z < _LOW_M or z > _HIGH_M:
                     continue
-                x = EYE[0] + planar * (FORWARD[0] + up * UP[0])
-                y = planar * TAN_HALF * (1.0 - (2 * u + 1) / width)
                 near = low[0] < x < high[0] and low[1] < y < high[1] and low[2] < z < high[2]
                 if near and is_own(x, y, z, capsules, tip, holds[i]):
                     continue

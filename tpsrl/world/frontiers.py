@@ -16,7 +16,7 @@ from tpsrl.errors import UserError
 from tpsrl.runtime.compiled import njit
 from tpsrl.world.explored import CELL_M, SIDE, ExploredMaps
 from tpsrl.world.fetch import HEAD_CAMERA_FAR_M
-from tpsrl.world.own_body import EYE, FORWARD, TAN_HALF, UP, is_own, own_bounds, place_capsules
+from tpsrl.world.own_body import head_point, is_own, own_bounds, place_capsules
 from tpsrl.world.state import WorldState
 
 _FLOOR_M, _HIGH_M = 0.1, 1.5  # heights: below is floor, above is no obstacle to the base
@@ -176,10 +176,7 @@ def _look(
             bx, by = 0.0, 0.0
             for v in range(height - 1, -1, -1):
                 planar = depth[i, v, u] * HEAD_CAMERA_FAR_M
-                up = TAN_HALF * (1.0 - (2 * v + 1) / height) * height / width
-                x = EYE[0] + planar * (FORWARD[0] + up * UP[0])
-                y = planar * TAN_HALF * (1.0 - (2 * u + 1) / width)
-                z = EYE[2] + planar * (FORWARD[2] + up * UP[2])
+                x, y, z = head_point(planar, v, u, height, width)
                 near = low[0] < x < high[0] and low[1] < y < high[1] and low[2] < z < high[2]
                 own = near and is_own(x, y, z, capsules, tip, holds[i])
                 if own or planar > _SEEN_M or z > _HIGH_M:

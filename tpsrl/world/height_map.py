@@ -14,7 +14,7 @@ import numpy as np
 from tpsrl.errors import UserError
 from tpsrl.runtime.compiled import njit
 from tpsrl.world.fetch import HEAD_CAMERA_FAR_M
-from tpsrl.world.own_body import EYE, FORWARD, TAN_HALF, UP, is_own, own_bounds, place_capsules
+from tpsrl.world.own_body import head_point, is_own, own_bounds, place_capsules
 from tpsrl.world.state import WorldState
 
 CELL_M = 0.05
@@ -178,15 +178,11 @@ def _splat(
     rows, columns = depth.shape
     c, s = math.cos(base[2]), math.sin(base[2])
     for v in range(rows):
-        up = TAN_HALF * (1.0 - (2 * v + 1) / rows) * rows / columns
         for u in range(columns):
             planar = depth[v, u] * HEAD_CAMERA_FAR_M
             if planar > _SEEN_M:
                 continue
-            left = TAN_HALF * (1.0 - (2 * u + 1) / columns)
-            x = EYE[0] + planar * (FORWARD[0] + up * UP[0])
-            y = planar * left
-            z = EYE[2] + planar * (FORWARD[2] + up * UP[2])
+            x, y, z = head_point(planar, v, u, rows, columns)
             near = low[0] < x < high[0] and low[1] < y < high[1] and low[2] < z < high[2]
             if near and is_own(x, y, z, capsules, tip, holds):
                 continue

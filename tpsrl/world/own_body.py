@@ -1,4 +1,4 @@
-"""Test of whether points seen by the head camera are on the robot or on the held object."""
+"""Points that the head camera's depth picture shows, and whether they are the robot's own."""
 
 import math
 
@@ -56,6 +56,26 @@ def place_capsules(arm: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
                 )
         out[c, 6] = _RADII[c] if c < count else CUP_RADIUS
     return out, out[count, 3:6]
+
+
+@njit(cache=True)
+def head_point(
+    planar: float, row: int, column: int, height: int, width: int
+) -> tuple[float, float, float]:
+    """Returns the point (x, y, z) in the base frame that a pixel of the head camera shows.
+
+    Args:
+        planar: depth of the pixel along the viewing direction, metres
+        row: row of the pixel, from the top
+        column: column of the pixel, from the left
+        height: rows of the picture
+        width: columns of the picture
+    """
+    up = TAN_HALF * (1.0 - (2 * row + 1) / height) * height / width
+    left = TAN_HALF * (1.0 - (2 * column + 1) / width)
+    x = EYE[0] + planar * (FORWARD[0] + up * UP[0])
+    z = EYE[2] + planar * (FORWARD[2] + up * UP[2])
+    return x, planar * left, z
 
 
 @njit(cache=True)

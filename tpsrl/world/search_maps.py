@@ -17,7 +17,7 @@ from tpsrl.runtime.compiled import njit
 from tpsrl.world.explored import CELL_M, SIDE
 from tpsrl.world.fetch import HEAD_CAMERA_FAR_M
 from tpsrl.world.frontiers import FrontierMaps
-from tpsrl.world.own_body import EYE, FORWARD, TAN_HALF, UP
+from tpsrl.world.own_body import head_point
 from tpsrl.world.state import WorldState
 
 REACH_M = 0.8  # distance from a seen cell at which the path to it ends
@@ -188,14 +188,12 @@ def _look(
         env, count = rows[i], 0
         c, s = math.cos(base[i, 2]), math.sin(base[i, 2])
         for v in range(height):
-            up = TAN_HALF * (1.0 - (2 * v + 1) / height) * height / width
             for u in range(width):
                 planar = depth[i, v, u] * HEAD_CAMERA_FAR_M
                 if sought[i] == 0 or category[i, v, u] != sought[i] or planar > _SEEN_M:
                     continue
                 count += 1
-                x = EYE[0] + planar * (FORWARD[0] + up * UP[0])
-                y = planar * TAN_HALF * (1.0 - (2 * u + 1) / width)
+                x, y, _z = head_point(planar, v, u, height, width)
                 ix = math.floor((base[i, 0] + c * x - s * y - origin[env, 0]) / CELL_M)
                 iy = math.floor((base[i, 1] + s * x + c * y - origin[env, 1]) / CELL_M)
                 if 0 <= ix < SIDE and 0 <= iy < SIDE and hits[env, iy, ix] < _MOST:
