@@ -24,6 +24,7 @@ from eval.running.journal import REEL, Journal
 from eval.running.view import ViewWatch, in_turn
 from eval.settings import EvalSettings
 from planner import domains, given
+from planner.execution.progress import OnStep
 from skills.core.interface import SkillPolicy
 from tpsrl import config
 from tpsrl.errors import UserError
@@ -168,24 +169,29 @@ def run_episode(
     executor = chains.make_executor(settings, simulator, policies, reset_arm)
     view = ViewWatch(simulator, settings.view_stride) if settings.measure_view else None
     look = None if view is None else view.on_step
-    try:
-        if job.video is None:
-            trace, video = executor.run(episode, look), None
-        else:
-            from eval.running.film import Film
 
-            with Film(simulator, episode, job.video, settings.video_stride) as film:
-                trace = executor.run(episode, in_turn(look, film.on_step))
-            video = f"videos/{job.video.name}"
-    except UserError as error:
-        raise chains.about_episode(episode.id, error) from None
-    blocked = None if view is None else view.share
-    result = from_trace(trace, video, protocol.stage_rule, blocked)
-    if result.first_cause is not None:
+    def ran(on_step: OnStep | None) -> EpisodeResult:
+        trace = executor.run(episode, in_turn(look, on_step))
+        blocked = None if view is None else view.share
+        result = from_trace(trace, None, protocol.stage_rule, blocked)
+        if result.first_cause is None:
+            return result
         text = cause_text(result.first_cause, protocol.predicates)
         text += objects_text(result.first_cause, trace)
-        result = dataclasses.replace(result, cause_text=text)
-    return result
+        return dataclasses.replace(result, cause_text=text)
+
+    try:
+        if job.video is None:
+            return ran(None)
+        from eval.running.film import Film
+
+        with Film(simulator, episode, job.video, settings.video_stride) as film:
+            result = ran(film.on_step)
+            missing = None if result.success else result.cause_text or ""
+            film.end(result.steps, result.ended_by, missing)
+    except UserError as error:
+        raise chains.about_episode(episode.id, error) from None
+    return dataclasses.replace(result, video=f"videos/{job.video.name}")
 
 
 def _header(

@@ -1,4 +1,7 @@
-"""Videos of episodes: third-person view, head depth, and the current step's missing condition."""
+"""Videos of episodes: third-person view, head depth, and the current step's missing condition.
+
+The last frame is held under the verdict: success, or why the episode failed.
+"""
 
 from pathlib import Path
 from types import TracebackType
@@ -9,7 +12,7 @@ from eval.analysing.results import generic
 from planner.execution.progress import RESET_ARM, SKILL, StepInfo
 from skills.core.conditions import Margin
 from tpsrl.render.cameras import Sphere
-from tpsrl.render.video import Caption, VideoWriter, compose_frame
+from tpsrl.render.video import Caption, VideoWriter, compose_frame, with_caption
 from tpsrl.sim.base import Simulator
 from tpsrl.world.action import CONTROL_HZ
 from tpsrl.world.episode import Episode
@@ -20,6 +23,7 @@ _DEPTH_SIDE = 128
 _GOAL, _OBJECT, _OTHER = (0.15, 0.85, 0.35), (1.0, 0.25, 0.75), (0.55, 0.75, 0.95)
 _GOAL_RADIUS_M, _OBJECT_RADIUS_M, _OTHER_RADIUS_M = 0.06, 0.04, 0.03
 _OVER_OBJECT_M = 0.18
+_VERDICT_S = 2.0  # for which the verdict is shown
 
 
 class Film:
@@ -30,6 +34,7 @@ class Film:
     ) -> None:
         self._simulator, self._episode, self._env = simulator, episode, env_id
         self._writer = VideoWriter(path, fps=_SPEED * CONTROL_HZ / stride, every=stride)
+        self._last: np.ndarray | None = None  # the frame added last
 
     def __enter__(self) -> "Film":
         self._writer.__enter__()
@@ -45,7 +50,28 @@ class Film:
 
     def on_step(self, world: WorldState, info: StepInfo) -> None:
         """Callback after each control step, see `planner.execution.progress.OnStep`."""
-        self._writer.add(lambda: self.frame(world, info))
+
+        def drawn() -> np.ndarray:
+            self._last = self.frame(world, info)
+            return self._last
+
+        self._writer.add(drawn)
+
+    def end(self, steps: int, ended_by: str, missing: str | None) -> None:
+        """Holds the last frame under the verdict.
+
+        Args:
+            steps: control steps of the episode
+            ended_by: reason of its end, as in the report
+            missing: what did not hold, None after a success
+        """
+        if self._last is None:
+            return
+        outcome = "succeeded" if missing is None else f"failed ({ended_by.replace('_', ' ')})"
+        count = "1 step" if steps == 1 else f"{steps:,} steps"
+        title = f"{outcome} after {count}, {steps / CONTROL_HZ:.1f} s"
+        result = ("success", True) if missing is None else (missing, False)
+        self._writer.hold(with_caption(self._last, Caption(title, [result])), _VERDICT_S)
 
     def frame(self, world: WorldState, info: StepInfo) -> np.ndarray:
         """Returns a frame (H, W, 3) uint8 of the home, whose state `world` and `info` describe."""

@@ -81,10 +81,12 @@ def run_job(
         if job.video is None:
             result = run_start(settings, simulator, policy, job, None)
         else:
-            from eval.running.film import Film
+            from eval.running.film import Film, margin_text
 
             with Film(simulator, job.episode, job.video, settings.video_stride) as film:
                 result = run_start(settings, simulator, policy, job, film.on_step)
+                missing = None if result.success else margin_text(*lacking(result.parts))
+                film.end(result.steps, result.ended_by, missing)
             result = dataclasses.replace(result, video=f"videos/{job.video.name}")
     except UserError as error:
         prefix, message = f"episode {job.episode.id}: ", str(error)

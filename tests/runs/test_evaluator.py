@@ -128,7 +128,7 @@ def test_the_requested_number_of_episodes_is_filmed(dataset: Path, tmp_path: Pat
     record = json.loads((out / "episodes.jsonl").read_text().splitlines()[1])
     assert record["video"] == "videos/0001.mp4"
     frames, _ = imageio_ffmpeg.count_frames_and_secs(str(out / record["video"]))
-    assert frames == math.ceil(record["steps"] / 10)
+    assert frames == math.ceil(record["steps"] / 10) + 12  # the verdict is shown for 2 s
     fewer = settings(dataset, out, "processes=1", "num_episodes=1", "replace=true")
     evaluate(fewer, quiet(), Fake)
     assert not (out / "videos").exists()
@@ -166,7 +166,8 @@ def test_an_episode_continues_after_a_timeout_by_default(dataset: Path, tmp_path
     assert record["ended_by"] == "timeout" and record["timeouts"]["first"]["name"] == "pick obj_0"
     assert record["timeouts"]["ignored"]["ended_by"] == "stop"
     frames, _ = imageio_ffmpeg.count_frames_and_secs(str(tmp_path / "on" / record["video"]))
-    assert frames == math.ceil(record["steps"] / 4)  # the film ends with the episode
+    # The film ends with the episode, and with its verdict for 2 s.
+    assert frames == math.ceil(record["steps"] / 4) + 30
     off = settings(dataset, tmp_path / "off", *limited, "after_timeout=false")
     assert evaluate(off, quiet(), Fake).timeouts.ignored is None
     (stopped,) = read(tmp_path / "off")

@@ -23,6 +23,7 @@ _WHITE, _GREY = (240, 242, 245), (158, 166, 178)
 _DARK, _DARKER = (27, 31, 38), (18, 21, 26)
 _MARGIN = 10
 _TITLE_SIZE, _TEXT_SIZE, _SMALL_SIZE = 17, 14, 12
+_BAR = 2 * _MARGIN + 2 * (_TITLE_SIZE + 6)  # height of title and results, pixels
 _SCALE_M = (0.5, 1.0, 2.0, 4.0, 8.0)
 # Colours of decreasing lightness, near to far (after matplotlib's viridis, CC0).
 _DEPTH_COLOURS = np.array(
@@ -79,13 +80,11 @@ def compose_frame(third_person: np.ndarray, depth: np.ndarray, caption: Caption)
     """
     height, width = third_person.shape[:2]
     side = max(2 * _MARGIN + 16, 2 * height // 3)
-    bar = 2 * _MARGIN + 2 * (_TITLE_SIZE + 6)
-    total = (width + side + (width + side) % 2, height + bar + (height + bar) % 2)
+    total = (width + side + (width + side) % 2, height + _BAR + (height + _BAR) % 2)
     frame = Image.new("RGB", total, _DARKER)
     frame.paste(Image.fromarray(third_person), (0, 0))
     panel = Image.fromarray(colour_depth(depth)).resize((side, side), Image.Resampling.NEAREST)
     frame.paste(panel, (width, 0))
-    draw = ImageDraw.Draw(frame)
     _draw_scale(frame, width, side)
     y = side + 24
     for line in caption.status:
@@ -94,18 +93,32 @@ def compose_frame(third_person: np.ndarray, depth: np.ndarray, caption: Caption)
         _text(frame, (width + _MARGIN, y), line, _TEXT_SIZE, _WHITE, side - 2 * _MARGIN)
         y += _TEXT_SIZE + 5
     _draw_legend(frame, (width + _MARGIN, height - _SMALL_SIZE - 8), total[0], caption.legend)
-    draw.rectangle((0, height, total[0], total[1]), fill=_DARK)
-    y = height + _MARGIN - 2
-    _text(frame, (_MARGIN, y), caption.title, _TITLE_SIZE, _WHITE, total[0] - 2 * _MARGIN)
+    _draw_bar(frame, caption)
+    return np.asarray(frame)
+
+
+def with_caption(frame: np.ndarray, caption: Caption) -> np.ndarray:
+    """Returns a frame of `compose_frame` with title and results of another caption."""
+    changed = Image.fromarray(frame)
+    _draw_bar(changed, caption)
+    return np.asarray(changed)
+
+
+def _draw_bar(frame: Image.Image, caption: Caption) -> None:
+    """Draws title and results of a caption below the pictures."""
+    width, height = frame.size
+    draw = ImageDraw.Draw(frame)
+    draw.rectangle((0, height - _BAR, width, height), fill=_DARK)
+    y = height - _BAR + _MARGIN - 2
+    _text(frame, (_MARGIN, y), caption.title, _TITLE_SIZE, _WHITE, width - 2 * _MARGIN)
     x, y = _MARGIN, y + _TITLE_SIZE + 8
     for text, holds in caption.results:
-        room = total[0] - _MARGIN - x - 14
+        room = width - _MARGIN - x - 14
         if room < 40:
             break
         colour = _GREEN if holds else _RED
         draw.ellipse((x, y + 5, x + 8, y + 13), fill=colour)
         x += 14 + _text(frame, (x + 14, y), text, _TEXT_SIZE, colour, room) + 18
-    return np.asarray(frame)
 
 
 def _draw_legend(
@@ -252,7 +265,18 @@ class VideoWriter:
         self._calls += 1
         if not wanted:
             return
-        picture = frame() if callable(frame) else frame
+        self._append(frame() if callable(frame) else frame)
+
+    def hold(self, frame: np.ndarray, seconds: float) -> None:
+        """Adds a frame that is shown for some seconds, whatever `every` is.
+
+        Raises:
+            UserError: the encoder cannot write.
+        """
+        for _ in range(max(1, round(seconds * self._fps))):
+            self._append(frame)
+
+    def _append(self, picture: np.ndarray) -> None:
         if self._encoder is None:
             self._open(picture)
         if picture.shape != self._shape or picture.dtype != np.uint8:
