@@ -25,6 +25,7 @@ def measured(
     digest: str,
     chosen_by: Collection[str] = (),
     seeds: Collection[int] = (VALIDATION_SEED,),
+    agent: str = pretrained.WORD,
 ) -> MeasuredSuccess:
     """Returns the success rate of a policy from the report of an evaluation.
 
@@ -34,13 +35,14 @@ def measured(
         digest: of the policy, see `skills.policies.learned.Network.digest`
         chosen_by: start states, as in `starts=`, that were used to select checkpoints
         seeds: seeds of the skill's own start states that were used to select checkpoints
+        agent: how the command on the card names the policy
 
     Raises:
         UserError: the folder is not of such an evaluation, or is of another policy; or the
             evaluation is in apartments of the training, or from start states that were used to
             select checkpoints.
     """
-    report, command = _evaluation(folder, skill, digest, "evaluation")
+    report, command = _evaluation(folder, skill, digest, "evaluation", agent)
     if report.blind:
         raise UserError(f"evaluation: {folder} evaluates a blinded policy; pass it as blind=")
     _check_unseen(report, folder, chosen_by, seeds)
@@ -82,7 +84,9 @@ def measured_blind(folders: str, skill: str, digest: str) -> tuple[BlindSuccess,
     return tuple(found)
 
 
-def _evaluation(folder: str, skill: str, digest: str, field: str) -> tuple[SkillReport, str]:
+def _evaluation(
+    folder: str, skill: str, digest: str, field: str, agent: str = pretrained.WORD
+) -> tuple[SkillReport, str]:
     """Returns the report of a policy's evaluation, and the command that repeats it."""
     path = files.user_path(folder, field)
     if not (path / "report.json").is_file():
@@ -97,7 +101,7 @@ def _evaluation(folder: str, skill: str, digest: str, field: str) -> tuple[Skill
             f"{digest}); evaluate the exported file"
         )
     settings = config.load(SkillSettings, {}, path / "config.yaml")
-    call = ("tpsrl", "eval", skill, f"agent={pretrained.WORD}")
+    call = ("tpsrl", "eval", skill, f"agent={agent}")
     return report, command_line(call, settings, _LEFT_OUT)
 
 

@@ -154,6 +154,11 @@ def test_the_success_on_the_card_requires_an_evaluation_of_the_same_policy(
     assert (
         "**0.0%** (0 of 2; 95% Wilson interval 0.0 to 65.8)" in page and "- slow\n- odd\n" in page
     )
+    # `agent=pretrained` is the student, so a teacher's command names its file.
+    assert export(tmp_path, f"agent={source}", f"evaluation={evaluation}", "as_teacher=true") == 0
+    teacher = path.with_name("pick.teacher.safetensors")
+    success = shipped.check(teacher, "pick").success
+    assert success is not None and success.command.startswith(f"tpsrl eval pick agent={teacher} ")
     # An exported policy keeps its facts and counts as the same policy.
     assert export(tmp_path, f"agent={path}", "machine=m") == 0
     again = shipped.check(path, "pick")

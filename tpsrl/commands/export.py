@@ -147,7 +147,7 @@ def run(settings: ExportSettings) -> int:
     if settings.format != "safetensors":
         return _write_program(settings)
     from eval.running.measured import measured, measured_blind
-    from skills.policies import shipped
+    from skills.policies import pretrained, shipped
 
     out = files.check_writable(settings.out)
     with renamed(f"skills.{settings.skill}", "agent"):
@@ -166,8 +166,11 @@ def run(settings: ExportSettings) -> int:
         starts = getattr(training, "validation_starts", None)
         chosen_by = {starts} if starts else ()
         seeds = {VALIDATION_SEED, getattr(training, "validation_seed", VALIDATION_SEED)}
+        agent = pretrained.WORD  # the student
+        if settings.as_teacher:
+            agent = str(out / pretrained.file_name(settings.skill, teacher=True))
         facts["success"] = measured(
-            settings.evaluation, settings.skill, made.digest, chosen_by, seeds
+            settings.evaluation, settings.skill, made.digest, chosen_by, seeds, agent
         )
     if settings.blind is not None:
         facts["blind"] = measured_blind(settings.blind, settings.skill, made.digest)
