@@ -241,10 +241,12 @@ def summarise(header: SkillRan, results: Sequence[SkillResult]) -> SkillReport:
 
 
 def path(metrics: Sequence[dict[str, float]]) -> dict[str, float] | None:
-    """Returns the means of the path metrics; None for skills that do not drive to a place."""
-    if not metrics:
-        return None
-    return {name: statistics.fmean(m[name] for m in metrics) for name in metrics[0]}
+    """Returns the means of the path metrics; None for skills that do not drive to a place.
+
+    Runs without a metric, such as SPL where the map has no path to the goal, are left out of it.
+    """
+    values = _by_name(metrics)
+    return {name: statistics.fmean(found) for name, found in values.items()} or None
 
 
 def path_intervals(metrics: Sequence[dict[str, float]]) -> dict[str, MeanInterval] | None:
@@ -254,13 +256,18 @@ def path_intervals(metrics: Sequence[dict[str, float]]) -> dict[str, MeanInterva
     """
     if not metrics:
         return None
-    values = {name: [m[name] for m in metrics] for name in metrics[0]}
-    found = {name: bootstrap(v) for name, v in values.items() if len(set(v)) > 1}
+    found = {name: bootstrap(v) for name, v in _by_name(metrics).items() if len(set(v)) > 1}
     return {
         name: MeanInterval(i.low, i.high)
         for name, i in found.items()
         if i.low is not None and i.high is not None
     }
+
+
+def _by_name(metrics: Sequence[dict[str, float]]) -> dict[str, list[float]]:
+    """Returns the values of each metric, with the names in the order of the run with most."""
+    names = max(metrics, key=len, default={})
+    return {name: [run[name] for run in metrics if name in run] for name in names}
 
 
 def _header(settings: SkillSettings, starts: Sequence[Start]) -> SkillRan:

@@ -39,7 +39,8 @@ def soft_spl(left: Array, shortest: Array, driven: Array) -> Array:
         driven: (n,) length of the path driven in metres
     """
     xp = array_namespace(shortest, driven)
-    covered = 1.0 - left / xp.where(shortest > 0.0, shortest, 1.0)
+    divisible = xp.isfinite(shortest) & (shortest > 0.0)
+    covered = 1.0 - left / xp.where(divisible, shortest, 1.0)
     return xp.where(covered > 0.0, covered, 0.0) * _efficiency(shortest, driven)
 
 

@@ -295,11 +295,14 @@ class SkillBatch:
         return {name: np.asarray(values) for name, values in found.items()}
 
     def path_metrics(self, env_id: int, success: bool) -> dict[str, float] | None:
-        """Returns the metrics of driving of one home; see `ways`."""
+        """Returns the metrics of driving of one home; see `ways`.
+
+        Metrics that are not finite are left out: those of a path, if the map has none to the goal.
+        """
         found = self.ways([env_id], np.array([success]))
         if found is None:
             return None
-        return {name: float(values[0]) for name, values in found.items()}
+        return {name: float(values[0]) for name, values in found.items() if np.isfinite(values[0])}
 
     def reward_names(self, env_id: int) -> tuple[str, ...]:
         """Returns the names of the reward terms; the home must have been reset."""

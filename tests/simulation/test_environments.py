@@ -789,6 +789,17 @@ def test_navigate_reports_path_metrics(one: Simulator):
     assert env_of("pick", one).batch.path_metrics(0, True) is None
 
 
+def test_metrics_of_a_path_that_the_map_does_not_have_are_left_out(
+    one: Simulator, monkeypatch: pytest.MonkeyPatch
+):
+    env = env_of("navigate", one, horizon=3)
+    env.reset(options={"start": 0})
+    found = {"driven_m": 1.0, "shortest_m": np.inf, "spl": np.nan}
+    ways = {name: np.array([value]) for name, value in found.items()}
+    monkeypatch.setattr(SkillBatch, "ways", lambda *_: ways)
+    assert env.batch.path_metrics(0, True) == {"driven_m": 1.0}
+
+
 def test_a_start_without_room_for_the_robot_is_drawn_again(monkeypatch: pytest.MonkeyPatch):
     source, found = StartSource("pick", num_episodes=4), starts("pick")[0]
 

@@ -16,7 +16,7 @@ from eval.analysing.schema import SkillPart, SkillRan
 from eval.analysing.skill_results import SkillResult, parts
 from eval.reporting import words
 from eval.running import agents, reports
-from eval.running.skill_evaluator import evaluate_skill, obtain, path_intervals, summarise
+from eval.running.skill_evaluator import evaluate_skill, obtain, path, path_intervals, summarise
 from eval.running.skill_runs import SkillJob, environment, run_job
 from eval.settings import SkillSettings
 from skills.core.conditions import Margin
@@ -145,7 +145,10 @@ def test_means_of_path_metrics_have_intervals_where_the_values_differ():
     # A share of 0.5 of 100 runs has the interval 0.5 -+ 1.96 x 0.05.
     assert found["spl"].ci_low == pytest.approx(0.40, abs=0.015)
     assert found["spl"].ci_high == pytest.approx(0.60, abs=0.015)
-    assert path_intervals([]) is None
+    assert path_intervals([]) is None and path([]) is None
+    # The map had no path to the goal of one run.
+    less = [{"driven_m": 5.0}, *ways[:4]]
+    assert path(less) == {"spl": 0.5, "driven_m": 2.6}
     result = run("navigate", fake.Idle(), "protocol.alone.navigate.steps=1")
     report = structs.replace(summarise(RAN, [result]), path={"spl": 0.5}, path_intervals=None)
     assert words.driving(report) == ("SPL", "0.50", "")  # a report of an older version
