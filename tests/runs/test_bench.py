@@ -1,13 +1,14 @@
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from toy_device_env import ToyDeviceFactory
 from toy_vec_env import SPEC
 
-from benchmarks import batch
+from benchmarks import batch, pointnav_curves
 from tpsrl import cli
 from tpsrl.errors import UserError
 from tpsrl.rl.bench import measure as bench
@@ -160,3 +161,23 @@ def test_invalid_numbers_of_homes_are_refused() -> None:
     for wrong in ("64,many", "0", ""):
         with pytest.raises(UserError, match=r"^envs: must be integers >= 1 such as 64,256, got"):
             batch.main([f"envs={wrong}"])
+
+
+def test_curves_of_pointnav_are_averaged_and_fitted(tmp_path: Path) -> None:
+    for samples, spl in pointnav_curves.PAPER:
+        assert pointnav_curves.power_law(np.array([samples])) == pytest.approx(spl)
+    ended = {"success": 200, "timeout": 100}
+    rows: list[dict[str, Any]] = [
+        {"update": k, "steps": 100 * k, "ended": ended} for k in range(1, 60)
+    ]
+    for row in rows[2:]:  # an older version recorded no metrics
+        row["metrics"] = {"spl": 1.0 - 20.0 / row["steps"] ** 0.5}
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    samples, spl = pointnav_curves.read(tmp_path)
+    assert samples[0] == 400 and len(samples) == 56
+    both = [1.0 - 20.0 / steps**0.5 for steps in (300, 400)]
+    assert spl[0] == pytest.approx(np.mean(both))
+    assert pointnav_curves.exponent((samples, spl)) == pytest.approx(-0.5, abs=0.02)
+    (tmp_path / "metrics.jsonl").write_text(json.dumps(rows[0]) + "\n")
+    with pytest.raises(UserError, match="has no SPL of 500 episodes"):
+        pointnav_curves.read(tmp_path)

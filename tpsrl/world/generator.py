@@ -28,7 +28,7 @@ from tpsrl.world.reach import static_bodies
 from tpsrl.world.scenarios import Scenario, TargetDraw
 from tpsrl.world.slots import CAPACITIES
 
-VERSION = 6  # of the generated episodes; part of the cache's key
+VERSION = 7  # of the generated episodes; part of the cache's key
 DROP_M = 0.001  # objects start this high above a surface before they settle
 _MARGIN_M = 0.002  # least gap to objects and furniture; habitat-lab's generator forbids contact
 _INTO_M = 0.008  # most overlap with the supporting body; 0.01 m in habitat-lab's snap_down
