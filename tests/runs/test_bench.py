@@ -109,8 +109,8 @@ def test_collectors_are_measured_side_by_side(tmp_path: Path) -> None:
         (["preset.inference_workers=2", "processes=0"], "preset.inference_workers: 2 requires"),
         (["preset.policy.critic=true", "preset.policy.separate_value=true"], "separate_value: con"),
         (
-            ["task=close_fridge", "preset.ppo.teacher_coef=1"],
-            "teacher: no teacher of close_fridge is shipped",
+            ["task=explore", "preset.ppo.teacher_coef=1"],
+            "teacher: no teacher of explore is shipped",
         ),
         (["task=pick", "teacher=nowhere"], "teacher: there is no"),
         (["task=synthetic_busy", "teacher=out"], "teacher: synthetic_busy has no state to label"),
