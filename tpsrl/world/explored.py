@@ -16,6 +16,7 @@ import numpy as np
 
 from tpsrl.errors import UserError
 from tpsrl.runtime.compiled import njit
+from tpsrl.world import map_arrays
 from tpsrl.world.fetch import HEAD_CAMERA_FAR_M, LASER_POS, LASER_RANGE_M, laser_angles
 from tpsrl.world.own_body import head_point, is_own, own_bounds, place_capsules
 from tpsrl.world.state import WorldState
@@ -161,13 +162,7 @@ class ExploredMaps:
         Raises:
             UserError: an array is missing or invalid.
         """
-        own = self.to_arrays(env_id)
-        for name in _ARRAYS:
-            values = arrays.get(name)
-            if values is None or values.shape != own[name].shape:
-                raise UserError(f"explored map: array {name} is missing or of another shape")
-            if values.dtype != own[name].dtype or not np.isfinite(values).all():
-                raise UserError(f"explored map: array {name} is damaged")
+        map_arrays.check("explored map", _ARRAYS, arrays, self.to_arrays(env_id))
         route, length = arrays["route"], int(arrays["length"][0])
         if not 0 <= length <= _LONGEST or not ((route >= 0) & (route < SIDE)).all():
             raise UserError("explored map: array route is damaged")

@@ -14,6 +14,7 @@ import numpy as np
 
 from tpsrl.errors import UserError
 from tpsrl.runtime.compiled import njit
+from tpsrl.world import map_arrays
 from tpsrl.world.explored import CELL_M, SIDE, ExploredMaps
 from tpsrl.world.fetch import HEAD_CAMERA_FAR_M
 from tpsrl.world.own_body import head_point, is_own, own_bounds, place_capsules
@@ -124,13 +125,7 @@ class FrontierMaps:
             UserError: an array is missing or invalid.
         """
         self.explored.restore(env_id, arrays)
-        own = self.to_arrays(env_id)
-        for name in _ARRAYS:
-            values = arrays.get(name)
-            if values is None or values.shape != own[name].shape:
-                raise UserError(f"frontier map: array {name} is missing or of another shape")
-            if values.dtype != own[name].dtype:
-                raise UserError(f"frontier map: array {name} is damaged")
+        map_arrays.check("frontier map", _ARRAYS, arrays, self.to_arrays(env_id))
         frontier = arrays["frontier"]
         if not ((frontier >= _NONE) & (frontier < SIDE)).all():
             raise UserError("frontier map: array frontier is damaged")

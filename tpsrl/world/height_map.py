@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tpsrl.errors import UserError
 from tpsrl.runtime.compiled import njit
+from tpsrl.world import map_arrays
 from tpsrl.world.fetch import HEAD_CAMERA_FAR_M
 from tpsrl.world.own_body import head_point, is_own, own_bounds, place_capsules
 from tpsrl.world.state import WorldState
@@ -98,13 +98,7 @@ class HeightMaps:
         Raises:
             UserError: an array is missing or invalid.
         """
-        own = self.to_arrays(home)
-        for name in _ARRAYS:
-            values = arrays.get(name)
-            if values is None or values.shape != own[name].shape:
-                raise UserError(f"map: array {name} is missing or of another shape")
-            if values.dtype != own[name].dtype or not np.isfinite(values).all():
-                raise UserError(f"map: array {name} is damaged")
+        map_arrays.check("map", _ARRAYS, arrays, self.to_arrays(home))
         self._height[home], self._seen[home] = arrays["height"], arrays["seen"]
         self._cell[home], self._step[home] = arrays["cell"], arrays["step"][0]
         self._fresh[home] = False

@@ -14,6 +14,7 @@ import numpy as np
 
 from tpsrl.errors import UserError
 from tpsrl.runtime.compiled import njit
+from tpsrl.world import map_arrays
 from tpsrl.world.explored import CELL_M, SIDE
 from tpsrl.world.fetch import HEAD_CAMERA_FAR_M
 from tpsrl.world.frontiers import FrontierMaps
@@ -160,13 +161,7 @@ class SearchMaps:
             UserError: an array is missing or invalid.
         """
         self.frontiers.restore(env_id, arrays)
-        own = self.to_arrays(env_id)
-        for name in ("hits", "share"):
-            values = arrays.get(name)
-            if values is None or values.shape != own[name].shape:
-                raise UserError(f"search map: array {name} is missing or of another shape")
-            if values.dtype != own[name].dtype or not np.isfinite(values).all():
-                raise UserError(f"search map: array {name} is damaged")
+        map_arrays.check("search map", ("hits", "share"), arrays, self.to_arrays(env_id))
         self._hits[env_id] = arrays["hits"]
         self._share[env_id] = arrays["share"][0]
 
