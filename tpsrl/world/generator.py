@@ -8,6 +8,7 @@ episodes of the validation split cover all of its layouts.
 import collections
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 
@@ -91,7 +92,7 @@ def make_episode(
 
     Raises:
         UserError: a field of the source is out of range.
-        RunError: all of many drafts were rejected.
+        RunError: no layout is suitable, or all of many drafts were rejected.
     """
     source.check()
     scenario = source.scenario
@@ -111,32 +112,26 @@ def make_episode(
             if isinstance(settled, Episode):
                 return settled, reasons
             reasons[settled.partition(" (")[0]] += 1
+    if not drafts:
+        where = f"scenario {scenario.name}"
+        raise RunError(f"{where}: no layout of the split '{source.split}' has room for it")
     worst = ", ".join(f"{why} {count}" for why, count in reasons.most_common(3))
     raise RunError(f"episode {name}: all {drafts} drafts were rejected ({worst})")
 
 
 def _layouts(source: Source, index: int) -> Iterator[str]:
-    """Yields the layouts to try for an index.
+    """Returns the layouts to try for an index, in order.
 
-    It is one layout; for a `reachable` scenario the next suitable one. In rearranged apartments,
-    some of whose furniture the robot cannot reach, it is the next few suitable ones.
-
-    Raises:
-        RunError: no layout of the split is suitable.
+    It is one layout; for a `reachable` scenario the next suitable one, if any. In rearranged
+    apartments, some of whose furniture the robot cannot reach, it is the next few suitable ones.
     """
-    layouts = _names(source.layout_set, source.split)
+    names = _names(source.layout_set, source.split)
+    at = index % len(names)
+    layouts = (f"{source.layout_set}/{name}" for name in names[at:] + names[:at])
     moved = source.split == rearranging.SPLIT
-    found = 0
-    for turn in range(len(layouts)):
-        name = f"{source.layout_set}/{layouts[(index + turn) % len(layouts)]}"
-        if not (moved or source.scenario.reachable) or layout_suits(source.scenario, name):
-            yield name
-            found += 1
-            if found == (_REARRANGED_TRIES if moved else 1):
-                return
-    if not found:
-        where = f"scenario {source.scenario.name}"
-        raise RunError(f"{where}: no layout of the split '{source.split}' has room for it")
+    if moved or source.scenario.reachable:
+        layouts = (layout for layout in layouts if layout_suits(source.scenario, layout))
+    return itertools.islice(layouts, _REARRANGED_TRIES if moved else 1)
 
 
 def _names(layout_set: str, split: str) -> list[str]:
