@@ -36,7 +36,7 @@ def furnished(layout_set: LayoutSet, plain: Layout, rng: np.random.Generator) ->
         NoRoomError: counter or fridge does not fit in this draw; another draw may fit.
     """
     room = _Room(layout_set)
-    counter, fridge = (layout_set.link(key)[0] for key in (*list(DRAWERS.values())[:1], FRIDGE))
+    counter, fridge = kitchen(layout_set)
     room.put(_FIXED, plain.poses[_FIXED])
     room.put_at_a_wall(counter, plain.poses[counter], rng)
     above = _moved(plain.poses[_ABOVE], plain.poses[counter], room.poses[counter])
@@ -51,6 +51,12 @@ def furnished(layout_set: LayoutSet, plain: Layout, rng: np.random.Generator) ->
         drawn = [others[i].poses[name] for i in rng.permutation(len(others))[:_BORROWED]]
         room.put_where_it_fits(name, [*own, *drawn] if plain.poses[name].present else [])
     return {name: room.poses[name] for name in layout_set.bodies}
+
+
+def kitchen(layout_set: LayoutSet) -> tuple[str, str]:
+    """Returns the names of the bodies of the counter, which has the drawers, and the fridge."""
+    counter, fridge = (layout_set.link(key)[0] for key in (next(iter(DRAWERS.values())), FRIDGE))
+    return counter, fridge
 
 
 def pose_at_a_wall(outline: np.ndarray, away: float, z: float, rng: np.random.Generator) -> Pose:

@@ -21,10 +21,16 @@ import numpy as np
 
 from tpsrl.errors import RunError, unknown
 from tpsrl.world.floor import CELL_M, floor_map, main_floor
-from tpsrl.world.furnishing import NoRoomError, extent, free_front, furnished, pose_at_a_wall
+from tpsrl.world.furnishing import (
+    NoRoomError,
+    extent,
+    free_front,
+    furnished,
+    kitchen,
+    pose_at_a_wall,
+)
 from tpsrl.world.layouts import VARIANT, Layout, LayoutSet, Pose, load_layout_set
 from tpsrl.world.placement import Crowd, Prism, box_prism, furniture
-from tpsrl.world.scenarios import DRAWERS, FRIDGE
 
 SPLIT = "rearranged"
 _FRIDGES, _VARIANTS = 2, 4  # variants of each apartment with only the fridge moved, and all
@@ -74,7 +80,7 @@ def _with_fridge_moved(
 def _furnished(
     layout_set: LayoutSet, plain: Layout, rng: np.random.Generator
 ) -> Mapping[str, Pose]:
-    fridge, _ = layout_set.link(FRIDGE)
+    _, fridge = kitchen(layout_set)
     held_out = _held_out(layout_set, plain, fridge)
     for _ in range(_TRIES):
         try:
@@ -96,13 +102,12 @@ class _Fridge:
     """Bounding box of the fridge, front towards x, hinge at -y, and its obstacles in a layout."""
 
     def __init__(self, layout_set: LayoutSet, plain: Layout) -> None:
-        self.body, _ = layout_set.link(FRIDGE)
+        counter, self.body = kitchen(layout_set)
         layout = f"{layout_set.name}/{plain.name}"
         self._low, self._high = extent(layout_set.bodies[self.body])
         self._z = plain.poses[self.body].pos[2]
         self._outline = np.array(layout_set.room)
         self._others = furniture(layout, without=self.body)
-        counter, _ = layout_set.link(next(iter(DRAWERS.values())))
         self._drawers = Crowd([free_front(layout_set.bodies[counter], plain.poses[counter])])
         self._origin = np.array(floor_map(layout).origin)
         self._free = main_floor(layout)
