@@ -148,6 +148,8 @@ def _facts(report: Report | SkillReport | Index) -> list[str]:
             mean += f", noise of {policy.stuck_noise:g} while stuck"
         if policy.grip_within:
             mean += f", grip closed within {policy.grip_within:g} m of the object"
+        if policy.stop_within:
+            mean += f", stop within {policy.stop_within:g} m of the goal"
         facts.append(f"{words.plain(name)} trained for {steps}: {policy.checkpoint}{mean}")
     facts += filter(None, (acting.privileged(report), acting.blinded(report)))
     if changed := words.changes(report.protocol_changes):

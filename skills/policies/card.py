@@ -11,7 +11,7 @@ from tpsrl.runtime.records import Count
 
 UNKNOWN = "not recorded"
 # Fields that older files lack, so omitted if empty.
-_LATER = ("cameras", "stuck_noise", "grip_within", "glimpse", "grip_rule")
+_LATER = ("cameras", "stuck_noise", "grip_within", "stop_within", "glimpse", "grip_rule")
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Amount = Annotated[float, msgspec.Meta(ge=0, le=2**53)]
 
@@ -65,9 +65,9 @@ class Card:
     `sight` is the range in metres to which camera and laser are limited, 0 for no limit. `hours` is
     the duration of the training on `machine`. `stuck_noise` is the standard deviation of the noise
     while the robot is stuck. `grip_within` is the distance in metres from the object's first
-    position within which the grip is always closed. `glimpse` is the side in pixels of the cut-out
-    of head depth around the goal, 0 for none. `grip_rule` is whether the sensor of this name sets
-    the grip.
+    position within which the grip is always closed, `stop_within` that from the goal within which
+    stop is always called. `glimpse` is the side in pixels of the cut-out of head depth around the
+    goal, 0 for none. `grip_rule` is whether the sensor of this name sets the grip.
     """
 
     skill: str
@@ -95,6 +95,7 @@ class Card:
     cameras: Mapping[str, tuple[Count, Count]] = dataclasses.field(default_factory=dict)
     stuck_noise: Amount = 0.0
     grip_within: Amount = 0.0
+    stop_within: Amount = 0.0
     glimpse: Count = 0
     grip_rule: bool = False
 
@@ -143,6 +144,8 @@ def _facts(card: Card) -> list[tuple[str, str]]:
         acts += f"; noise of standard deviation {card.stuck_noise:g} while the robot is stuck"
     if card.grip_within:
         acts += f"; grip closed within {card.grip_within:g} m of the object's first position"
+    if card.stop_within:
+        acts += f"; stop within {card.stop_within:g} m of the goal by the compass"
     if card.grip_rule:
         acts += "; the grip is that of the sensor grip_rule"
     delay = ", delayed by one step after the observation" if card.delay else ""

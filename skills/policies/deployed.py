@@ -17,11 +17,14 @@ from tpsrl.world import action as act
 from tpsrl.world.cameras import HEAD_DEPTH, PICTURES
 
 FARTHEST_GRIP_M = 1.0
+FARTHEST_STOP_M = 1.0
 NoiseStd = Annotated[float, msgspec.Meta(ge=0.0, le=stuck.MOST)]
 Within = Annotated[float, msgspec.Meta(ge=0.0, le=FARTHEST_GRIP_M)]
+StopWithin = Annotated[float, msgspec.Meta(ge=0.0, le=FARTHEST_STOP_M)]
 Pixels = Annotated[int, msgspec.Meta(ge=1, le=config.MOST_PIXELS)]  # side of a picture
 
 GRIP_SENSOR = "start_from_ee"  # vector (3,) from the cup to the object's first position, in m
+STOP_SENSOR = "compass"  # distance of the goal in m, cosine and sine of its direction
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -32,7 +35,8 @@ class Deployment:
     sampled from their distribution instead of its mean, `stuck_noise` the standard deviation of
     the noise of actions while the robot is stuck, 0 for none (`skills.policies.stuck`).
     `grip_within` is the distance in metres of the cup from the object's first position within
-    which the grip is closed whatever the network says, 0 for none.
+    which the grip is closed whatever the network says, `stop_within` the distance in metres of the
+    goal by the compass within which stop is called; 0 for none.
     """
 
     inputs: PolicyInputs
@@ -40,6 +44,7 @@ class Deployment:
     sample: bool = True
     stuck_noise: float = 0.0
     grip_within: float = 0.0
+    stop_within: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
         """Returns the note for a checkpoint, as JSON types."""
@@ -53,6 +58,7 @@ class Deployment:
             # Omitted if empty, as in older files.
             **({"stuck_noise": self.stuck_noise} if self.stuck_noise else {}),
             **({"grip_within": self.grip_within} if self.grip_within else {}),
+            **({"stop_within": self.stop_within} if self.stop_within else {}),
             **({"height_map": True} if inputs.height_map else {}),
             **({"cameras": dict(inputs.cameras)} if inputs.cameras else {}),
         }
@@ -69,6 +75,7 @@ class _Note:
     sample: bool = True
     stuck_noise: NoiseStd = 0.0
     grip_within: Within = 0.0
+    stop_within: StopWithin = 0.0
     height_map: bool = False
     cameras: dict[str, tuple[Pixels, Pixels]] = dataclasses.field(default_factory=dict)
 
@@ -113,7 +120,10 @@ def read(checkpoint: Checkpoint, spec: EnvSpec) -> Deployment:
         raise checkpoint.refused(f"has stuck_noise, but not the sensor {stuck.VELOCITY}")
     if note.grip_within and GRIP_SENSOR not in inputs.sensors:
         raise checkpoint.refused(f"has grip_within, but not the sensor {GRIP_SENSOR}")
-    return Deployment(inputs, note.delay, note.sample, note.stuck_noise, note.grip_within)
+    if note.stop_within and STOP_SENSOR not in inputs.sensors:
+        raise checkpoint.refused(f"has stop_within, but not the sensor {STOP_SENSOR}")
+    rules = (note.stuck_noise, note.grip_within, note.stop_within)
+    return Deployment(inputs, note.delay, note.sample, *rules)
 
 
 def _others(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:

@@ -129,6 +129,8 @@ class NetworkActor:
                 action = gaussian.sample(action, step.std, policy.mask, self._generator)
             if self._network.grip_within:
                 action = self._gripping(action, seen["state"])
+            if self._network.stop_within:
+                action = self._stopping(action, seen["state"])
             if self._stuck is not None:
                 noise = torch.from_numpy(self._stuck.draw(seen["state"])).float()
                 action = torch.where(policy.mask, action + noise, action).clamp(-1.0, 1.0)
@@ -143,6 +145,15 @@ class NetworkActor:
         away = np.linalg.norm(state[:, network.inputs.layout()[deployed.GRIP_SENSOR]], axis=1)
         action = action.clone()
         action[torch.from_numpy(away < network.grip_within), act.GRIP] = 1.0
+        return action
+
+    def _stopping(self, action: torch.Tensor, state: np.ndarray) -> torch.Tensor:
+        """Returns actions (n, 11) that stop and stand still where the compass shows a near goal."""
+        network = self._network
+        away = state[:, network.inputs.layout()[deployed.STOP_SENSOR].start]
+        near = torch.from_numpy(away < network.stop_within)
+        action = action.clone()
+        action[near, act.STOP], action[near, act.BASE] = 1.0, 0.0
         return action
 
 
@@ -214,6 +225,7 @@ def about(skill: str, path: str | os.PathLike[str]) -> dict[str, Any]:
         "sample": network.sample,
         **({"stuck_noise": network.stuck_noise} if network.stuck_noise else {}),
         **({"grip_within": network.grip_within} if network.grip_within else {}),
+        **({"stop_within": network.stop_within} if network.stop_within else {}),
         "privileged": list(network.inputs.privileged),
         "policy": network.digest,
     }
@@ -242,6 +254,7 @@ class Network:
         self.inputs, self.delay = self.deployment.inputs, self.deployment.delay
         self.sample, self.stuck_noise = self.deployment.sample, self.deployment.stuck_noise
         self.grip_within = self.deployment.grip_within
+        self.stop_within = self.deployment.stop_within
         self.steps = found.steps
         self.policy = checkpoints.load_policy(found)
         self.mask = np.array(self.policy.spec.mask)

@@ -47,6 +47,7 @@ def make(
     stop_shift: float = 0.0,
     stuck_noise: float | None = None,
     grip_within: float | None = None,
+    stop_within: float | None = None,
 ) -> ShippedPolicy:
     """Converts a checkpoint to half precision and checks that mean actions stay the same.
 
@@ -61,11 +62,13 @@ def make(
             (`skills.policies.stuck`); None for the checkpoint's setting
         grip_within: distance (m) of the cup from the object's first position within which the
             grip is always closed, 0 for none; None for the checkpoint's setting
+        stop_within: distance (m) of the goal by the compass within which stop is always called, 0
+            for none; None for the checkpoint's setting
 
     Raises:
         UserError: the checkpoint is missing, its card is invalid, half precision changes mean
             actions by more than `tolerance`, `stop_shift` is given for a skill without stop, or
-            `stuck_noise` or `grip_within` for a policy that lacks the sensor for it.
+            `stuck_noise`, `grip_within` or `stop_within` for a policy that lacks the sensor for it.
     """
     field = f"skills.{skill}"
     where, network = learned.find(skill, path), learned.load(skill, path)
@@ -90,7 +93,14 @@ def make(
         raise UserError(f"stuck_noise: needs the sensor {stuck.VELOCITY}; must be 0")
     if grip_within and deployed.GRIP_SENSOR not in network.inputs.sensors:
         raise UserError(f"grip_within: needs the sensor {deployed.GRIP_SENSOR}; must be 0")
-    given = {"sample": sample, "stuck_noise": stuck_noise, "grip_within": grip_within}
+    if stop_within and deployed.STOP_SENSOR not in network.inputs.sensors:
+        raise UserError(f"stop_within: needs the sensor {deployed.STOP_SENSOR}; must be 0")
+    given = {
+        "sample": sample,
+        "stuck_noise": stuck_noise,
+        "grip_within": grip_within,
+        "stop_within": stop_within,
+    }
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     deployment = dataclasses.replace(network.deployment, **changes)
     deploy = deployment.to_json()
@@ -104,6 +114,7 @@ def make(
         "sample": deployment.sample,
         "stuck_noise": deployment.stuck_noise,
         "grip_within": deployment.grip_within,
+        "stop_within": deployment.stop_within,
         "encoder": half.settings.encoder,
         "parameters": sum(weights.numel() for weights in half.parameters()),
         "difference": difference,
@@ -215,8 +226,14 @@ def check(path: Path, skill: str, name: str = "", field: str = "checkpoint") -> 
         card = _card(found)
         shown = card.skill, card.sensors, card.depth, tuple(card.cameras.items())
         seen = skill, inputs.sensors, inputs.depth, inputs.cameras
-        stated = card.delay, card.sample, card.stuck_noise, card.grip_within
-        acts = network.delay, network.sample, network.stuck_noise, network.grip_within
+        stated = card.delay, card.sample, card.stuck_noise, card.grip_within, card.stop_within
+        acts = (
+            network.delay,
+            network.sample,
+            network.stuck_noise,
+            network.grip_within,
+            network.stop_within,
+        )
         if (shown, stated) != (seen, acts):
             raise UserError(f"{field}: {called}: its card describes another policy")
         return card

@@ -339,21 +339,33 @@ def test_stuck_noise_is_part_of_the_policy_and_its_card(
     assert "stuck_noise: needs the sensor velocity; must be 0" in capsys.readouterr().err
 
 
-def test_the_distance_of_a_closed_grip_is_part_of_the_policy_and_its_card(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("skill", "rule", "said", "sensor"),
+    [
+        ("pick", "grip_within", "closed within 0.12 m of the object's first", "start_from_ee"),
+        ("pointnav", "stop_within", "stop within 0.12 m of the goal by the compass", "compass"),
+    ],
+)
+def test_the_distance_of_a_rule_is_part_of_the_policy_and_its_card(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    skill: str,
+    rule: str,
+    said: str,
+    sensor: str,
 ) -> None:
-    source = trained(tmp_path / "training", "pick")
-    words = ["export", "pick", f"out={tmp_path}/shipped"]
-    assert cli.main([*words, f"agent={source}", "grip_within=0.12"]) == 0
-    path = tmp_path / "shipped/pick.safetensors"
-    assert learned.load("pick", path).grip_within == 0.12
-    assert shipped.check(path, "pick").grip_within == 0.12
-    assert "grip closed within 0.12 m of the object's first" in path.with_suffix(".md").read_text()
-    assert cli.main([*words, f"agent={path}", "grip_within=0", "replace=true"]) == 0
-    assert learned.load("pick", path).grip_within == 0.0
+    source = trained(tmp_path / "training", skill)
+    words = ["export", skill, f"out={tmp_path}/shipped"]
+    assert cli.main([*words, f"agent={source}", f"{rule}=0.12"]) == 0
+    path = tmp_path / f"shipped/{skill}.safetensors"
+    assert getattr(learned.load(skill, path), rule) == 0.12
+    assert getattr(shipped.check(path, skill), rule) == 0.12
+    assert said in path.with_suffix(".md").read_text()
+    assert cli.main([*words, f"agent={path}", f"{rule}=0", "replace=true"]) == 0
+    assert getattr(learned.load(skill, path), rule) == 0.0
     navigate = trained(tmp_path / "navigate", "navigate", "fetch")
-    assert cli.main(["export", "navigate", f"agent={navigate}", "grip_within=0.1"]) == 2
-    assert "grip_within: needs the sensor start_from_ee; must be 0" in capsys.readouterr().err
+    assert cli.main(["export", "navigate", f"agent={navigate}", f"{rule}=0.1"]) == 2
+    assert f"{rule}: needs the sensor {sensor}; must be 0" in capsys.readouterr().err
 
 
 def test_a_glimpse_is_on_the_card(tmp_path: Path) -> None:

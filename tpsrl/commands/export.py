@@ -39,6 +39,7 @@ _OF_FILE = (
     "stop_shift",
     "stuck_noise",
     "grip_within",
+    "stop_within",
     "as_teacher",
 )  # only for format=safetensors
 _GIVEN = ("demonstrations", "machine", "hours", "commit", "licence")  # copied to the card
@@ -80,6 +81,13 @@ class ExportSettings:
         None,
         "distance (m) of the cup from the object's first position within which the grip is always "
         "closed; 0: none (default: as in the checkpoint)",
+        minimum=0,
+        maximum=1,
+    )
+    stop_within: float | None = config.option(
+        None,
+        "distance (m) of the goal by the compass within which stop is always called; 0: none "
+        "(default: as in the checkpoint)",
         minimum=0,
         maximum=1,
     )
@@ -159,6 +167,7 @@ def run(settings: ExportSettings) -> int:
             settings.stop_shift,
             settings.stuck_noise,
             settings.grip_within,
+            settings.stop_within,
         )
     training = _training(settings)
     facts = _facts(settings, training, made.card)

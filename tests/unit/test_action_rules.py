@@ -1,4 +1,4 @@
-"""Policies whose grip is set by a distance or a rule instead of by the network."""
+"""Policies whose grip or stop is set by a distance or a rule instead of by the network."""
 
 import dataclasses
 from pathlib import Path
@@ -9,7 +9,7 @@ import tiny_policies
 import torch
 
 from skills.policies import learned
-from skills.policies.deployed import GRIP_SENSOR
+from skills.policies.deployed import GRIP_SENSOR, STOP_SENSOR
 from skills.policies.learned import NetworkActor
 from tpsrl.errors import UserError
 from tpsrl.rl.policy import gaussian
@@ -36,10 +36,33 @@ def test_the_grip_is_closed_near_the_object_and_nothing_else_changes(tmp_path: P
     np.testing.assert_array_equal(np.delete(found[0], act.GRIP), np.delete(usual[0], act.GRIP))
 
 
-def test_a_closed_grip_without_the_needed_sensor_is_refused(tmp_path: Path) -> None:
+def test_the_robot_stops_and_stands_where_the_compass_shows_a_near_goal(tmp_path: Path) -> None:
+    made, deploy = tiny_policies.policy("pointnav", "habitat")
+    path = tiny_policies.save(tmp_path / "a.safetensors", made, {**deploy, "stop_within": 0.2})
+    stopping = learned.load("pointnav", path)
+    plain = learned.load("pointnav", tiny_policies.save(tmp_path / "b.safetensors", made, deploy))
+    assert stopping.digest != plain.digest
+    assert learned.about("pointnav", path)["stop_within"] == 0.2
+    state = np.zeros((2, stopping.inputs.size), np.float32)
+    state[:, stopping.inputs.layout()[STOP_SENSOR]] = [[0.19, 0.0, 1.0], [0.21, 0.0, 1.0]]
+    found, usual = (
+        NetworkActor(network, False, 2, seed=0).act({"state": state})
+        for network in (stopping, plain)
+    )
+    assert found[0, act.STOP] == 1.0 != usual[0, act.STOP]
+    assert not found[0, act.BASE].any() and usual[0, act.BASE].all()
+    np.testing.assert_array_equal(found[1], usual[1])
+
+
+@pytest.mark.parametrize(
+    ("rule", "sensor"), [("grip_within", GRIP_SENSOR), ("stop_within", STOP_SENSOR)]
+)
+def test_a_rule_without_the_needed_sensor_is_refused(
+    tmp_path: Path, rule: str, sensor: str
+) -> None:
     made, deploy = tiny_policies.policy("navigate", "fetch")
-    path = tiny_policies.save(tmp_path / "a.safetensors", made, {**deploy, "grip_within": 0.1})
-    with pytest.raises(UserError, match="has grip_within, but not the sensor start_from_ee"):
+    path = tiny_policies.save(tmp_path / "a.safetensors", made, {**deploy, rule: 0.1})
+    with pytest.raises(UserError, match=f"has {rule}, but not the sensor {sensor}"):
         learned.load("navigate", path)
 
 
