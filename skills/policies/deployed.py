@@ -16,15 +16,15 @@ from tpsrl.rl.run.checkpoint import Checkpoint
 from tpsrl.world import action as act
 from tpsrl.world.cameras import HEAD_DEPTH, PICTURES
 
-FARTHEST_GRIP_M = 1.0
-FARTHEST_STOP_M = 1.0
+FARTHEST_M = 1.0  # greatest distance of a rule
 NoiseStd = Annotated[float, msgspec.Meta(ge=0.0, le=stuck.MOST)]
-Within = Annotated[float, msgspec.Meta(ge=0.0, le=FARTHEST_GRIP_M)]
-StopWithin = Annotated[float, msgspec.Meta(ge=0.0, le=FARTHEST_STOP_M)]
+Within = Annotated[float, msgspec.Meta(ge=0.0, le=FARTHEST_M)]
 Pixels = Annotated[int, msgspec.Meta(ge=1, le=config.MOST_PIXELS)]  # side of a picture
 
 GRIP_SENSOR = "start_from_ee"  # vector (3,) from the cup to the object's first position, in m
 STOP_SENSOR = "compass"  # distance of the goal in m, cosine and sine of its direction
+# Rules that change the network's actions, 0 for none, and the sensor that each needs.
+RULES = {"stuck_noise": stuck.VELOCITY, "grip_within": GRIP_SENSOR, "stop_within": STOP_SENSOR}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -46,6 +46,11 @@ class Deployment:
     grip_within: float = 0.0
     stop_within: float = 0.0
 
+    @property
+    def rules(self) -> dict[str, float]:
+        """The values of `RULES` that are not 0."""
+        return {name: getattr(self, name) for name in RULES if getattr(self, name)}
+
     def to_json(self) -> dict[str, Any]:
         """Returns the note for a checkpoint, as JSON types."""
         inputs = self.inputs
@@ -56,9 +61,7 @@ class Deployment:
             "delay": self.delay,
             "sample": self.sample,
             # Omitted if empty, as in older files.
-            **({"stuck_noise": self.stuck_noise} if self.stuck_noise else {}),
-            **({"grip_within": self.grip_within} if self.grip_within else {}),
-            **({"stop_within": self.stop_within} if self.stop_within else {}),
+            **self.rules,
             **({"height_map": True} if inputs.height_map else {}),
             **({"cameras": dict(inputs.cameras)} if inputs.cameras else {}),
         }
@@ -75,7 +78,7 @@ class _Note:
     sample: bool = True
     stuck_noise: NoiseStd = 0.0
     grip_within: Within = 0.0
-    stop_within: StopWithin = 0.0
+    stop_within: Within = 0.0
     height_map: bool = False
     cameras: dict[str, tuple[Pixels, Pixels]] = dataclasses.field(default_factory=dict)
 
@@ -116,14 +119,13 @@ def read(checkpoint: Checkpoint, spec: EnvSpec) -> Deployment:
     ):
         if noted != seen:
             raise checkpoint.refused(f"is inconsistent: {what} is {noted}, in its network {seen}")
-    if note.stuck_noise and stuck.VELOCITY not in inputs.sensors:
-        raise checkpoint.refused(f"has stuck_noise, but not the sensor {stuck.VELOCITY}")
-    if note.grip_within and GRIP_SENSOR not in inputs.sensors:
-        raise checkpoint.refused(f"has grip_within, but not the sensor {GRIP_SENSOR}")
-    if note.stop_within and STOP_SENSOR not in inputs.sensors:
-        raise checkpoint.refused(f"has stop_within, but not the sensor {STOP_SENSOR}")
-    rules = (note.stuck_noise, note.grip_within, note.stop_within)
-    return Deployment(inputs, note.delay, note.sample, *rules)
+    deployment = Deployment(
+        inputs, note.delay, note.sample, **{name: getattr(note, name) for name in RULES}
+    )
+    for name in deployment.rules:
+        if RULES[name] not in inputs.sensors:
+            raise checkpoint.refused(f"has {name}, but not the sensor {RULES[name]}")
+    return deployment
 
 
 def _others(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:

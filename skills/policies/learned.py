@@ -223,9 +223,7 @@ def about(skill: str, path: str | os.PathLike[str]) -> dict[str, Any]:
         "checkpoint": str(path),
         "trained_steps": network.steps,
         "sample": network.sample,
-        **({"stuck_noise": network.stuck_noise} if network.stuck_noise else {}),
-        **({"grip_within": network.grip_within} if network.grip_within else {}),
-        **({"stop_within": network.stop_within} if network.stop_within else {}),
+        **network.deployment.rules,
         "privileged": list(network.inputs.privileged),
         "policy": network.digest,
     }

@@ -139,9 +139,7 @@ def described(network: learned.Network, sample: bool) -> dict[str, Any]:
         "control_hz": act.CONTROL_HZ,
         "delay": network.delay,
         "sample": sample,
-        **({"stuck_noise": network.stuck_noise} if network.stuck_noise else {}),
-        **({"grip_within": network.grip_within} if network.grip_within else {}),
-        **({"stop_within": network.stop_within} if network.stop_within else {}),
+        **network.deployment.rules,
     }
 
 

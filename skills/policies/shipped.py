@@ -14,7 +14,7 @@ import torch
 
 import tpsrl
 from skills import registry
-from skills.policies import deployed, learned, pretrained, stuck
+from skills.policies import deployed, learned, pretrained
 from skills.policies.card import Card, markdown
 from skills.policies.learned import Network
 from tpsrl.errors import UserError
@@ -89,12 +89,6 @@ def make(
             f"tolerance: in half precision a mean action of {where} differs by {difference:.3g}, "
             f"more than {tolerance:g}"
         )
-    if stuck_noise and stuck.VELOCITY not in network.inputs.sensors:
-        raise UserError(f"stuck_noise: needs the sensor {stuck.VELOCITY}; must be 0")
-    if grip_within and deployed.GRIP_SENSOR not in network.inputs.sensors:
-        raise UserError(f"grip_within: needs the sensor {deployed.GRIP_SENSOR}; must be 0")
-    if stop_within and deployed.STOP_SENSOR not in network.inputs.sensors:
-        raise UserError(f"stop_within: needs the sensor {deployed.STOP_SENSOR}; must be 0")
     given = {
         "sample": sample,
         "stuck_noise": stuck_noise,
@@ -103,6 +97,9 @@ def make(
     }
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     deployment = dataclasses.replace(network.deployment, **changes)
+    for name in deployment.rules:
+        if (sensor := deployed.RULES[name]) not in network.inputs.sensors:
+            raise UserError(f"{name}: needs the sensor {sensor}; must be 0")
     deploy = deployment.to_json()
     facts: dict[str, Any] = {
         "skill": skill,
@@ -112,9 +109,7 @@ def make(
         "cameras": dict(network.inputs.cameras),
         "delay": network.delay,
         "sample": deployment.sample,
-        "stuck_noise": deployment.stuck_noise,
-        "grip_within": deployment.grip_within,
-        "stop_within": deployment.stop_within,
+        **{name: getattr(deployment, name) for name in deployed.RULES},
         "encoder": half.settings.encoder,
         "parameters": sum(weights.numel() for weights in half.parameters()),
         "difference": difference,
@@ -226,13 +221,9 @@ def check(path: Path, skill: str, name: str = "", field: str = "checkpoint") -> 
         card = _card(found)
         shown = card.skill, card.sensors, card.depth, tuple(card.cameras.items())
         seen = skill, inputs.sensors, inputs.depth, inputs.cameras
-        stated = card.delay, card.sample, card.stuck_noise, card.grip_within, card.stop_within
-        acts = (
-            network.delay,
-            network.sample,
-            network.stuck_noise,
-            network.grip_within,
-            network.stop_within,
+        stated, acts = (
+            [getattr(facts, name) for name in ("delay", "sample", *deployed.RULES)]
+            for facts in (card, network.deployment)
         )
         if (shown, stated) != (seen, acts):
             raise UserError(f"{field}: {called}: its card describes another policy")

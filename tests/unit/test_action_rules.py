@@ -10,45 +10,46 @@ import torch
 
 from skills.policies import learned
 from skills.policies.deployed import GRIP_SENSOR, STOP_SENSOR
-from skills.policies.learned import NetworkActor
+from skills.policies.learned import Network, NetworkActor
 from tpsrl.errors import UserError
 from tpsrl.rl.policy import gaussian
 from tpsrl.rl.run import checkpoint
 from tpsrl.world import action as act
 
 
+def with_and_without(folder: Path, skill: str, rule: str, value: float) -> tuple[Network, Network]:
+    """Returns a policy of the skill with the rule, and the same without."""
+    made, deploy = tiny_policies.policy(skill, "habitat")
+    path = tiny_policies.save(folder / "a.safetensors", made, {**deploy, rule: value})
+    ruled = learned.load(skill, path)
+    plain = learned.load(skill, tiny_policies.save(folder / "b.safetensors", made, deploy))
+    assert ruled.digest != plain.digest
+    assert learned.about(skill, path)[rule] == value
+    return ruled, plain
+
+
+def act_on(state: np.ndarray, *networks: Network) -> list[np.ndarray]:
+    """Returns the mean actions of each policy for the same states."""
+    count = len(state)
+    return [NetworkActor(net, False, count, seed=0).act({"state": state}) for net in networks]
+
+
 def test_the_grip_is_closed_near_the_object_and_nothing_else_changes(tmp_path: Path) -> None:
-    made, deploy = tiny_policies.policy("pick", "habitat")
-    path = tiny_policies.save(tmp_path / "a.safetensors", made, {**deploy, "grip_within": 0.12})
-    closing = learned.load("pick", path)
-    plain = learned.load("pick", tiny_policies.save(tmp_path / "b.safetensors", made, deploy))
-    assert closing.digest != plain.digest
-    assert learned.about("pick", path)["grip_within"] == 0.12
+    closing, plain = with_and_without(tmp_path, "pick", "grip_within", 0.12)
     state = np.zeros((2, closing.inputs.size), np.float32)
     vector = closing.inputs.layout()[GRIP_SENSOR]
     state[:, vector] = [[0.08, 0.08, 0.0], [0.1, 0.08, 0.0]]  # 0.113 and 0.128 m away
-    found, usual = (
-        NetworkActor(network, False, 2, seed=0).act({"state": state})
-        for network in (closing, plain)
-    )
+    found, usual = act_on(state, closing, plain)
     assert found[0, act.GRIP] == 1.0 != usual[0, act.GRIP]
     np.testing.assert_array_equal(found[1], usual[1])
     np.testing.assert_array_equal(np.delete(found[0], act.GRIP), np.delete(usual[0], act.GRIP))
 
 
 def test_the_robot_stops_and_stands_where_the_compass_shows_a_near_goal(tmp_path: Path) -> None:
-    made, deploy = tiny_policies.policy("pointnav", "habitat")
-    path = tiny_policies.save(tmp_path / "a.safetensors", made, {**deploy, "stop_within": 0.2})
-    stopping = learned.load("pointnav", path)
-    plain = learned.load("pointnav", tiny_policies.save(tmp_path / "b.safetensors", made, deploy))
-    assert stopping.digest != plain.digest
-    assert learned.about("pointnav", path)["stop_within"] == 0.2
+    stopping, plain = with_and_without(tmp_path, "pointnav", "stop_within", 0.2)
     state = np.zeros((2, stopping.inputs.size), np.float32)
     state[:, stopping.inputs.layout()[STOP_SENSOR]] = [[0.19, 0.0, 1.0], [0.21, 0.0, 1.0]]
-    found, usual = (
-        NetworkActor(network, False, 2, seed=0).act({"state": state})
-        for network in (stopping, plain)
-    )
+    found, usual = act_on(state, stopping, plain)
     assert found[0, act.STOP] == 1.0 != usual[0, act.STOP]
     assert not found[0, act.BASE].any() and usual[0, act.BASE].all()
     np.testing.assert_array_equal(found[1], usual[1])
