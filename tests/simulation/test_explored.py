@@ -199,6 +199,7 @@ def test_a_damaged_map_is_refused() -> None:
         ("seen", good["seen"][:5], "array seen is missing or of another shape"),
         ("origin", good["origin"] * np.nan, "array origin is damaged"),
         ("route", good["route"] - 1, "array route is damaged"),
+        ("progress", good["progress"] + np.inf, "array progress is damaged"),
     ):
         with pytest.raises(UserError, match=message):
             maps.restore(0, {**good, name: values})
@@ -211,3 +212,59 @@ def test_a_path_with_zero_reach_ends_at_the_goal() -> None:
     ahead = maps.ahead([0], base, np.array([[2.03, 0.04]]), 0.0, np.zeros(1))
     assert maps.to_arrays(0)["length"][0] == 21
     np.testing.assert_allclose(ahead, [[2.0, 2.0, 0.05]], atol=0.11)
+
+
+def with_obstacles(points: np.ndarray) -> ExploredMaps:
+    """Returns a map around the origin in which obstacles were seen at points (k, 2)."""
+    maps = ExploredMaps(1)
+    maps.begin([0], np.zeros((1, 3)))
+    arrays = maps.to_arrays(0)
+    seen = np.zeros((SIDE, SIDE), bool)
+    ix, iy = np.floor((points - arrays["origin"]) / CELL_M).astype(int).T
+    seen[iy, ix] = True
+    maps.restore(0, {**arrays, "seen": np.packbits(seen)})
+    return maps
+
+
+def end_of(maps: ExploredMaps) -> np.ndarray:
+    """Returns the point (2,) at which the planned path ends."""
+    arrays = maps.to_arrays(0)
+    last = arrays["route"][arrays["length"][0] - 1]
+    return np.asarray((last + 0.5) * CELL_M + arrays["origin"])
+
+
+BASE = np.zeros((1, 3))
+GOAL = np.array([[1.4, 0.0]])
+CHAIR = np.array([(0.55, y) for y in np.arange(-0.6, 0.61, 0.05)])  # between base and goal
+
+
+def test_a_path_leads_around_a_chair_to_where_the_arm_reaches_the_goal() -> None:
+    maps = with_obstacles(CHAIR)
+    left, *_ = maps.ahead([0], BASE, GOAL, 1.0, np.zeros(1), 1.5)[0]
+    assert math.dist(end_of(maps), GOAL[0]) <= 1.0
+    assert np.linalg.norm(CHAIR - end_of(maps), axis=1).min() >= 0.22
+    assert left > 0.8
+    # No time is left for the detour.
+    late = with_obstacles(CHAIR).ahead([0], BASE, GOAL, 1.0, np.array([300]), 1.5)
+    np.testing.assert_array_equal(late, 0.0)
+
+
+def test_a_path_ends_farther_away_where_nearer_floor_is_blocked() -> None:
+    turns = np.linspace(0.0, 2.0 * np.pi, 200)
+    ring = GOAL + np.stack([np.cos(turns), np.sin(turns)], axis=1)
+    maps = with_obstacles(ring)
+    start = np.array([[-2.0, 0.0, 0.0]])
+    maps.ahead([0], start, GOAL, 1.0, np.zeros(1), 1.5)
+    assert 1.2 < math.dist(end_of(maps), GOAL[0]) < 1.35
+    there = np.array([[*end_of(maps), 0.0]])
+    np.testing.assert_array_equal(maps.ahead([0], there, GOAL, 1.0, np.ones(1), 1.5), 0.0)
+
+
+def test_a_blocked_robot_maps_an_obstacle_then_ends_its_path() -> None:
+    maps = with_obstacles(np.array([[-5.0, -5.0]]))
+    lengths = [maps.ahead([0], BASE, GOAL, 1.0, np.array([step]), 1.5)[0, 0] for step in range(125)]
+    assert np.isclose(seen_points(maps), [0.25, 0.05]).all(axis=1).any()
+    assert lengths[0] < lengths[70]  # around the obstacle
+    assert lengths[-1] == 0.0
+    maps.begin([0], BASE)
+    assert maps.ahead([0], BASE, GOAL, 1.0, np.zeros(1), 1.5)[0, 0] == lengths[0]

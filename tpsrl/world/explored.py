@@ -7,6 +7,12 @@ there: the freespace assumption (Koenig and Tovey, "Performance bounds for plann
 terrain", Artificial Intelligence 147, 2003). Paths are planned by A*. Cells near obstacles, and
 cells on which the base cannot stand, cost more instead of being forbidden, so that a path always
 exists.
+
+A path may have a range of distances from the goal in which it may end. Each cell beyond the least
+one costs as much as a detour of `_BEYOND` cells, so that a path around a chair to the near side of
+a table is preferred to its far side, from which the arm does not reach over the table. The cost
+falls to 0 over `_HURRY_STEPS`. Where the robot does not advance, the cell before it is marked as an
+obstacle; where that does not help either, the path ends if it may.
 """
 
 import math
@@ -35,10 +41,22 @@ _EXPANDED = 40_000  # most cells that one search expands
 _RINGS_M = np.array([0.22, 0.3, 0.4])
 _COSTS = np.array([1.0, 1.5, 5.0, 60.0])  # by level: free, then the rings from far to near
 _AT_GOAL = 0.75  # cells; every point has the centre of a cell within this distance
+_BEYOND = 20.0  # cost per cell by which a path ends farther from its goal than necessary
+_HURRY_STEPS = 300.0  # control steps after which an early end costs nothing
+_PATIENCE = 60  # control steps without progress after which the robot counts as blocked
+_PROGRESS = 1.0  # cells by which the path becomes shorter with progress
+_DETOUR = 5.0  # cells by which a new path is longer, which counts as progress
+_BEFORE = 3.0  # cells from the base's centre to the cell marked before a blocked robot
+_RESIGNED = 2.0  # times blocked after which a path ends where it may
+_FAR = 1e6  # cells, longer than any path
+# Columns of the progress: least length of the path, its last length, step of the last progress,
+# times blocked.
+_LEAST, _LAST, _SINCE, _TIMES = range(4)
+_NONE = np.array([_FAR, _FAR, 0.0, 0.0])
 _BLOCKED = 3  # level of the innermost ring
 _SEEN = 4  # level of cells in which an obstacle was seen
 _ANGLES = np.array(laser_angles())
-_ARRAYS = ("seen", "origin", "route", "length")
+_ARRAYS = ("seen", "origin", "route", "length", "progress")
 
 
 class ExploredMaps:
@@ -53,6 +71,7 @@ class ExploredMaps:
         self._origin = np.zeros((num_envs, 2))
         self._route = np.zeros((num_envs, _LONGEST, 2), np.int16)
         self._length = np.zeros(num_envs, np.int64)
+        self._progress = np.full((num_envs, 4), _NONE)
         cells = SIDE * SIDE
         self._search = (
             np.zeros(cells, np.int32),  # number of the last search that reached a cell
@@ -68,6 +87,7 @@ class ExploredMaps:
         rows = np.asarray(env_ids)
         self._level[rows] = 0
         self._length[rows] = 0
+        self._progress[rows] = _NONE
         self._origin[rows] = np.asarray(base)[:, :2] - 0.5 * SIDE * CELL_M
 
     def look(
@@ -101,8 +121,9 @@ class ExploredMaps:
         env_ids: Sequence[int],
         base: np.ndarray,
         goals: np.ndarray,
-        reach_m: float,
+        reach_m: np.ndarray | float,
         steps: np.ndarray,
+        reach_max_m: float | None = None,
     ) -> np.ndarray:
         """Returns the lengths of the paths to goals, and the next corner of each path.
 
@@ -110,14 +131,18 @@ class ExploredMaps:
             env_ids: the m environments
             base: (m, 3) base poses
             goals: (m, 2 or 3) goal points
-            reach_m: a path ends at this distance from its goal, metres
+            reach_m: a path ends at this distance from its goal, metres; one value or (m,)
             steps: (m,) control steps since the skill began
+            reach_max_m: if nearer floor is blocked, a path may end at this distance; None: the same
 
         Returns:
             (m, 3): length of the path, and its next corner forward and left in the frame of the
-            base, metres. (0, 0, 0) within `reach_m` of the goal.
+            base, metres. (0, 0, 0) where the path has ended.
         """
-        out = np.zeros((len(env_ids), 3))
+        rows = np.asarray(env_ids, np.int64)
+        out = np.zeros((len(rows), 3))
+        reach = np.broadcast_to(np.asarray(reach_m, np.float64), rows.shape)
+        most = reach if reach_max_m is None else np.maximum(reach, reach_max_m)
         _lead(
             self._level,
             self._origin,
@@ -125,10 +150,11 @@ class ExploredMaps:
             self._length,
             self._search,
             self._searches,
-            np.asarray(env_ids, np.int64),
+            self._progress,
+            rows,
             np.ascontiguousarray(base, np.float64),
             np.ascontiguousarray(goals, np.float64),
-            reach_m,
+            np.stack([reach, most], axis=1),
             np.asarray(steps, np.int64),
             out,
         )
@@ -154,6 +180,7 @@ class ExploredMaps:
             "origin": self._origin[env_id].copy(),
             "route": self._route[env_id].copy(),
             "length": self._length[env_id : env_id + 1].copy(),
+            "progress": self._progress[env_id].copy(),
         }
 
     def restore(self, env_id: int, arrays: Mapping[str, np.ndarray]) -> None:
@@ -168,6 +195,7 @@ class ExploredMaps:
             raise UserError("explored map: array route is damaged")
         self._origin[env_id] = arrays["origin"]
         self._route[env_id], self._length[env_id] = route, length
+        self._progress[env_id] = arrays["progress"]
         self._level[env_id] = 0
         seen = np.unpackbits(arrays["seen"]).reshape(SIDE, SIDE)
         for iy, ix in np.argwhere(seen):
@@ -264,10 +292,11 @@ def _lead(
     length: np.ndarray,
     search: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray],
     searches: np.ndarray,
+    progress: np.ndarray,
     rows: np.ndarray,
     base: np.ndarray,
     goals: np.ndarray,
-    reach_m: float,
+    reaches: np.ndarray,
     steps: np.ndarray,
     out: np.ndarray,
 ) -> None:
@@ -278,25 +307,49 @@ def _lead(
         y = (base[i, 1] - origin[env, 1]) / CELL_M - 0.5
         gx = (goals[i, 0] - origin[env, 0]) / CELL_M - 0.5
         gy = (goals[i, 1] - origin[env, 1]) / CELL_M - 0.5
-        reach = max(reach_m / CELL_M, _AT_GOAL)
+        reach, most = max(reaches[i, 0] / CELL_M, _AT_GOAL), max(reaches[i, 1] / CELL_M, _AT_GOAL)
         away = math.hypot(gx - x, gy - y)
-        if away <= reach:
+        if away <= reach or (away <= most and progress[env, _TIMES] >= _RESIGNED):
             continue
         grid = level[env]
         at = _nearest(route[env], length[env], x, y)
         if steps[i] % _PLAN_STEPS == 0 or _is_bad(grid, route[env], length[env], at, x, y):
             searches[0] += 1
-            length[env] = _plan(grid, search, searches[0], x, y, gx, gy, reach, route[env])
+            beyond = _BEYOND * max(1.0 - steps[i] / _HURRY_STEPS, 0.0)
+            ends = reach, most, beyond
+            length[env] = _plan(grid, search, searches[0], x, y, gx, gy, ends, route[env])
             at = 0
         if length[env] == 0:
             left, cx, cy = away - reach, gx, gy
         else:
+            last = route[env, length[env] - 1]
+            if away <= min(most, math.hypot(gx - last[0], gy - last[1]) + _AT_GOAL):
+                continue
             left, cx, cy = _corner(grid, route[env], length[env], at, x, y)
+        if most > reach and _is_blocked(progress[env], left, steps[i]):
+            far = max(math.hypot(cx - x, cy - y), 1.0)
+            ix = math.floor(x + _BEFORE * (cx - x) / far + 0.5)
+            iy = math.floor(y + _BEFORE * (cy - y) / far + 0.5)
+            _mark(grid, iy, ix)
         c, s = math.cos(base[i, 2]), math.sin(base[i, 2])
         dx, dy = cx - x, cy - y
         out[i, 0] = left * CELL_M
         out[i, 1] = (c * dx + s * dy) * CELL_M
         out[i, 2] = (c * dy - s * dx) * CELL_M
+
+
+@njit(cache=True)
+def _is_blocked(progress: np.ndarray, left: float, step: int) -> bool:
+    """Updates a robot's progress along a path of length `left`; returns whether it is blocked."""
+    shorter = left < progress[_LEAST] - _PROGRESS
+    if shorter or left > progress[_LAST] + _DETOUR:
+        progress[_LEAST], progress[_SINCE] = left, step
+    progress[_LAST] = left
+    if step - progress[_SINCE] < _PATIENCE:
+        return False
+    progress[_LEAST], progress[_SINCE] = _FAR, step
+    progress[_TIMES] += 1.0
+    return True
 
 
 @njit(cache=True)
@@ -337,34 +390,40 @@ def _plan(
     y: float,
     gx: float,
     gy: float,
-    reach: float,
+    ends: tuple[float, float, float],
     route: np.ndarray,
 ) -> int:
-    """Plans by A* from a point to within `reach` cells of a goal and writes the path to `route`.
+    """Plans by A* from a point to near a goal and writes the path to `route`.
+
+    `ends` are the distances from the goal at which the path may end, least and most, and the cost
+    of each cell beyond the least.
 
     Returns:
         The number of cells of the path, 0 if it is too long or the search was cut off.
     """
     found_in, cost, before, keys, cells = search
+    reach, most, beyond = ends
     sx, sy = math.floor(x + 0.5), math.floor(y + 0.5)
     if not (0 <= sx < SIDE and 0 <= sy < SIDE):
         return 0
     start = sy * SIDE + sx
     found_in[start], cost[start], before[start] = number, 0.0, -1
     keys[0], cells[0] = max(math.hypot(gx - sx, gy - sy) - reach, 0.0), start
-    size, expanded, end = 1, 0, -1
+    size, expanded, end, least = 1, 0, -1, np.inf
     while size > 0 and expanded < _EXPANDED:
         key, cell = keys[0], cells[0]
+        if key >= least:
+            break
         size -= 1
         _sift_down(keys, cells, size, keys[size], cells[size])
         cy, cx = cell // SIDE, cell % SIDE
+        # A lower bound of the remaining cost, as long as `beyond` is at least that of a free cell.
         left = max(math.hypot(gx - cx, gy - cy) - reach, 0.0)
         if key > cost[cell] + left + 1e-3:
             continue  # this cell was expanded at a lower cost
         expanded += 1
-        if left <= 0.0:
-            end = cell
-            break
+        if left <= most - reach and cost[cell] + beyond * left < least:
+            end, least = cell, cost[cell] + beyond * left
         for dy in range(-1, 2):
             for dx in range(-1, 2):
                 ny, nx = cy + dy, cx + dx
