@@ -267,12 +267,9 @@ class MapSensors:
             if looks:
                 self._explored.look(homes, world, readings.laser, depth)
             goals = np.asarray(self._skill.destination(state))
-            # Openings are easier from a distance, and the floor before a drawer must be free.
-            opens = np.asarray(state.joint) >= 0
-            reach = np.where(opens, self._reach_m, min(self._reach_m, _ARM_REACH_M))
-            readings.explored = self._explored.ahead(
-                homes, base, goals, reach, steps, self._reach_m
-            )
+            most, near = self._reach_m, min(self._reach_m, _ARM_REACH_M)
+            reach = np.where(np.asarray(state.joint) >= 0, most, near)  # openings need room
+            readings.explored = self._explored.ahead(homes, base, goals, reach, steps, most)
         return readings
 
     def to_arrays(self, home: int) -> dict[str, np.ndarray]:

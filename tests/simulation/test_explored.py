@@ -43,6 +43,14 @@ def looked(simulator: MujocoSimulator, steps: int, action: np.ndarray = TURN) ->
     return maps
 
 
+def map_of(seen: np.ndarray) -> ExploredMaps:
+    """Returns a map around the origin with obstacles in the cells (SIDE, SIDE) that are True."""
+    maps = ExploredMaps(1)
+    maps.begin([0], np.zeros((1, 3)))
+    maps.restore(0, {**maps.to_arrays(0), "seen": np.packbits(seen)})
+    return maps
+
+
 def seen_points(maps: ExploredMaps) -> np.ndarray:
     """Returns the centres (k, 2) of the cells in which an obstacle was seen."""
     arrays = maps.to_arrays(0)
@@ -85,13 +93,10 @@ def test_path_costs_agree_with_dijkstra() -> None:
     """Compares path costs on random maps with scipy's Dijkstra on the whole graph."""
     rng = np.random.default_rng(3)
     for _ in range(3):
-        maps = ExploredMaps(1)
-        maps.begin([0], np.zeros((1, 3)))
-        arrays = maps.to_arrays(0)
         seen = np.zeros((SIDE, SIDE), bool)
         near = slice(SIDE // 2 - 25, SIDE // 2 + 25)
         seen[near, near] = rng.random((50, 50)) < 0.02
-        maps.restore(0, {**arrays, "seen": np.packbits(seen)})
+        maps = map_of(seen)
         start, goal = np.array([[-1.5, -1.5, 0.3]]), np.array([[1.55, 1.35, 0.0]])
         maps.ahead([0], start, goal, 0.5, np.zeros(1))
         found = maps.to_arrays(0)
@@ -216,14 +221,10 @@ def test_a_path_with_zero_reach_ends_at_the_goal() -> None:
 
 def with_obstacles(points: np.ndarray) -> ExploredMaps:
     """Returns a map around the origin in which obstacles were seen at points (k, 2)."""
-    maps = ExploredMaps(1)
-    maps.begin([0], np.zeros((1, 3)))
-    arrays = maps.to_arrays(0)
     seen = np.zeros((SIDE, SIDE), bool)
-    ix, iy = np.floor((points - arrays["origin"]) / CELL_M).astype(int).T
+    ix, iy = (np.floor(points / CELL_M).astype(int) + SIDE // 2).T
     seen[iy, ix] = True
-    maps.restore(0, {**arrays, "seen": np.packbits(seen)})
-    return maps
+    return map_of(seen)
 
 
 def end_of(maps: ExploredMaps) -> np.ndarray:

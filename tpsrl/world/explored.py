@@ -399,7 +399,7 @@ def _plan(
     of each cell beyond the least.
 
     Returns:
-        The number of cells of the path, 0 if it is too long or the search was cut off.
+        The number of cells of the path, 0 if it is too long or the search found no end.
     """
     found_in, cost, before, keys, cells = search
     reach, most, beyond = ends
