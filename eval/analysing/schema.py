@@ -23,7 +23,9 @@ class ReportedPolicy(Struct, frozen=True):
     sample: bool | UnsetType = UNSET
     stuck_noise: Number | UnsetType = UNSET
     grip_within: Number | UnsetType = UNSET
+    grip_beyond: Number | UnsetType = UNSET
     stop_within: Number | UnsetType = UNSET
+    release_speed: Number | UnsetType = UNSET
     privileged: Items[Text] | UnsetType = UNSET
     policy: Text | UnsetType = UNSET
 

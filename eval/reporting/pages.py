@@ -148,8 +148,12 @@ def _facts(report: Report | SkillReport | Index) -> list[str]:
             mean += f", noise of {policy.stuck_noise:g} while stuck"
         if policy.grip_within:
             mean += f", grip closed within {policy.grip_within:g} m of the object"
+        if policy.grip_beyond:
+            mean += f", grip open beyond {policy.grip_beyond:g} m of the object"
         if policy.stop_within:
             mean += f", stop within {policy.stop_within:g} m of the goal"
+        if policy.release_speed:
+            mean += f", release from a hand slower than {policy.release_speed:g} m/s"
         facts.append(f"{words.plain(name)} trained for {steps}: {policy.checkpoint}{mean}")
     facts += filter(None, (acting.privileged(report), acting.blinded(report)))
     if changed := words.changes(report.protocol_changes):

@@ -11,7 +11,8 @@ from tpsrl.runtime.records import Count
 
 UNKNOWN = "not recorded"
 # Fields that older files lack, so omitted if empty.
-_LATER = ("cameras", "stuck_noise", "grip_within", "stop_within", "glimpse", "grip_rule")
+_RULES = ("stuck_noise", "grip_within", "grip_beyond", "stop_within", "release_speed")
+_LATER = ("cameras", *_RULES, "glimpse", "grip_rule")
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Amount = Annotated[float, msgspec.Meta(ge=0, le=2**53)]
 
@@ -65,8 +66,10 @@ class Card:
     `sight` is the range in metres to which camera and laser are limited, 0 for no limit. `hours` is
     the duration of the training on `machine`. `stuck_noise` is the standard deviation of the noise
     while the robot is stuck. `grip_within` is the distance in metres from the object's first
-    position within which the grip is always closed, `stop_within` that from the goal within which
-    stop is always called. `glimpse` is the side in pixels of the cut-out of head depth around the
+    position within which the grip is always closed, `grip_beyond` that beyond which it is always
+    open, `stop_within` that from the goal within which
+    stop is always called. `release_speed` is the speed of the hand in m/s below which an object is
+    released, 0 for any. `glimpse` is the side in pixels of the cut-out of head depth around the
     goal, 0 for none. `grip_rule` is whether the sensor of this name sets the grip.
     """
 
@@ -95,7 +98,9 @@ class Card:
     cameras: Mapping[str, tuple[Count, Count]] = dataclasses.field(default_factory=dict)
     stuck_noise: Amount = 0.0
     grip_within: Amount = 0.0
+    grip_beyond: Amount = 0.0
     stop_within: Amount = 0.0
+    release_speed: Amount = 0.0
     glimpse: Count = 0
     grip_rule: bool = False
 
@@ -144,8 +149,14 @@ def _facts(card: Card) -> list[tuple[str, str]]:
         acts += f"; noise of standard deviation {card.stuck_noise:g} while the robot is stuck"
     if card.grip_within:
         acts += f"; grip closed within {card.grip_within:g} m of the object's first position"
+    if card.grip_beyond:
+        acts += f"; grip open beyond {card.grip_beyond:g} m of the object's first position"
     if card.stop_within:
         acts += f"; stop within {card.stop_within:g} m of the goal by the compass"
+    if card.release_speed:
+        acts += (
+            f"; stands still to release, once the hand is slower than {card.release_speed:g} m/s"
+        )
     if card.grip_rule:
         acts += "; the grip is that of the sensor grip_rule"
     delay = ", delayed by one step after the observation" if card.delay else ""

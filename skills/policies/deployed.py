@@ -9,7 +9,7 @@ import msgspec
 from skills import registry
 from skills.core import sensors
 from skills.core.inputs import PolicyInputs
-from skills.policies import stuck
+from skills.policies import steady, stuck
 from tpsrl import config
 from tpsrl.rl.envs.vec_env import MAP, EnvSpec
 from tpsrl.rl.run.checkpoint import Checkpoint
@@ -17,14 +17,22 @@ from tpsrl.world import action as act
 from tpsrl.world.cameras import HEAD_DEPTH, PICTURES
 
 FARTHEST_M = 1.0  # greatest distance of a rule
+FASTEST_MPS = 1.0  # greatest speed of a rule
 NoiseStd = Annotated[float, msgspec.Meta(ge=0.0, le=stuck.MOST)]
 Within = Annotated[float, msgspec.Meta(ge=0.0, le=FARTHEST_M)]
+Speed = Annotated[float, msgspec.Meta(ge=0.0, le=FASTEST_MPS)]
 Pixels = Annotated[int, msgspec.Meta(ge=1, le=config.MOST_PIXELS)]  # side of a picture
 
 GRIP_SENSOR = "start_from_ee"  # vector (3,) from the cup to the object's first position, in m
 STOP_SENSOR = "compass"  # distance of the goal in m, cosine and sine of its direction
-# Rules that change the network's actions, 0 for none, and the sensor that each needs.
-RULES = {"stuck_noise": stuck.VELOCITY, "grip_within": GRIP_SENSOR, "stop_within": STOP_SENSOR}
+# Rules that change the network's actions, 0 for none, and the sensors that each needs.
+RULES = {
+    "stuck_noise": (stuck.VELOCITY,),
+    "grip_within": (GRIP_SENSOR,),
+    "grip_beyond": (GRIP_SENSOR, steady.HOLDING),
+    "stop_within": (STOP_SENSOR,),
+    "release_speed": (steady.GOAL, steady.HOLDING),
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -35,8 +43,10 @@ class Deployment:
     sampled from their distribution instead of its mean, `stuck_noise` the standard deviation of
     the noise of actions while the robot is stuck, 0 for none (`skills.policies.stuck`).
     `grip_within` is the distance in metres of the cup from the object's first position within
-    which the grip is closed whatever the network says, `stop_within` the distance in metres of the
-    goal by the compass within which stop is called; 0 for none.
+    which the grip is closed whatever the network says, `grip_beyond` the one beyond which it is
+    open, `stop_within` the distance in metres of the goal by the compass within which stop is
+    called, `release_speed` the speed of the hand in m/s below which an object is released
+    (`skills.policies.steady`); 0 for none.
     """
 
     inputs: PolicyInputs
@@ -44,12 +54,18 @@ class Deployment:
     sample: bool = True
     stuck_noise: float = 0.0
     grip_within: float = 0.0
+    grip_beyond: float = 0.0
     stop_within: float = 0.0
+    release_speed: float = 0.0
 
     @property
     def rules(self) -> dict[str, float]:
         """The values of `RULES` that are not 0."""
         return {name: getattr(self, name) for name in RULES if getattr(self, name)}
+
+    def missing(self, rule: str) -> str | None:
+        """Returns a sensor that a rule needs and the policy lacks, None if there is none."""
+        return next((name for name in RULES[rule] if name not in self.inputs.sensors), None)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the note for a checkpoint, as JSON types."""
@@ -78,7 +94,9 @@ class _Note:
     sample: bool = True
     stuck_noise: NoiseStd = 0.0
     grip_within: Within = 0.0
+    grip_beyond: Within = 0.0
     stop_within: Within = 0.0
+    release_speed: Speed = 0.0
     height_map: bool = False
     cameras: dict[str, tuple[Pixels, Pixels]] = dataclasses.field(default_factory=dict)
 
@@ -123,8 +141,8 @@ def read(checkpoint: Checkpoint, spec: EnvSpec) -> Deployment:
         inputs, note.delay, note.sample, **{name: getattr(note, name) for name in RULES}
     )
     for name in deployment.rules:
-        if RULES[name] not in inputs.sensors:
-            raise checkpoint.refused(f"has {name}, but not the sensor {RULES[name]}")
+        if missing := deployment.missing(name):
+            raise checkpoint.refused(f"has {name}, but not the sensor {missing}")
     return deployment
 
 

@@ -12,8 +12,9 @@ import torch
 
 from skills.core.interface import SkillGoal
 from skills.core.sensors import Readings
-from skills.policies import deployed, pretrained
+from skills.policies import deployed, pretrained, steady
 from skills.policies.perception import Perceiving, Perception
+from skills.policies.steady import SteadyRelease
 from skills.policies.stuck import StuckNoise
 from tpsrl.errors import UserError
 from tpsrl.rl.policy import gaussian
@@ -107,12 +108,18 @@ class NetworkActor:
         if network.stuck_noise:
             layout = network.inputs.layout()
             self._stuck = StuckNoise(network.stuck_noise, layout, num_envs, seed)
+        self._steady: SteadyRelease | None = None
+        if network.deployment.release_speed:
+            layout = network.inputs.layout()
+            self._steady = SteadyRelease(network.deployment.release_speed, layout, num_envs)
 
     def begin(self, homes: np.ndarray) -> None:
         """Starts an episode with the next observation in the homes of a mask (n,) bool."""
         self._start |= torch.from_numpy(homes)
         if self._stuck is not None:
             self._stuck.begin(homes)
+        if self._steady is not None:
+            self._steady.begin(homes)
 
     def act(self, seen: Mapping[str, np.ndarray]) -> np.ndarray:
         """Returns actions (n, 11) float64 in [-1, 1] for the observations (n, ...) of a step."""
@@ -127,10 +134,13 @@ class NetworkActor:
             action = step.mean
             if self._sample:
                 action = gaussian.sample(action, step.std, policy.mask, self._generator)
-            if self._network.grip_within:
+            rules = self._network.deployment
+            if rules.grip_within or rules.grip_beyond:
                 action = self._gripping(action, seen["state"])
-            if self._network.stop_within:
+            if rules.stop_within:
                 action = self._stopping(action, seen["state"])
+            if self._steady is not None:
+                action = torch.from_numpy(self._steady.changed(action.numpy(), seen["state"]))
             if self._stuck is not None:
                 noise = torch.from_numpy(self._stuck.draw(seen["state"])).float()
                 action = torch.where(policy.mask, action + noise, action).clamp(-1.0, 1.0)
@@ -140,18 +150,21 @@ class NetworkActor:
         return np.clip(action.numpy().astype(np.float64), -1.0, 1.0)
 
     def _gripping(self, action: torch.Tensor, state: np.ndarray) -> torch.Tensor:
-        """Returns actions (n, 11) with the grip closed where the cup is near the object's place."""
-        network = self._network
-        away = np.linalg.norm(state[:, network.inputs.layout()[deployed.GRIP_SENSOR]], axis=1)
+        """Returns actions (n, 11) whose grip depends on the cup's distance from the object."""
+        rules, layout = self._network.deployment, self._network.inputs.layout()
+        away = np.linalg.norm(state[:, layout[deployed.GRIP_SENSOR]], axis=1)
         action = action.clone()
-        action[torch.from_numpy(away < network.grip_within), act.GRIP] = 1.0
+        if rules.grip_beyond:
+            free = state[:, layout[steady.HOLDING]][:, 0] < 0.5
+            action[torch.from_numpy(free & (away > rules.grip_beyond)), act.GRIP] = -1.0
+        action[torch.from_numpy(away < rules.grip_within), act.GRIP] = 1.0
         return action
 
     def _stopping(self, action: torch.Tensor, state: np.ndarray) -> torch.Tensor:
         """Returns actions (n, 11) that stop and stand still where the compass shows a near goal."""
         network = self._network
         away = state[:, network.inputs.layout()[deployed.STOP_SENSOR].start]
-        near = torch.from_numpy(away < network.stop_within)
+        near = torch.from_numpy(away < network.deployment.stop_within)
         action = action.clone()
         action[near, act.STOP], action[near, act.BASE] = 1.0, 0.0
         return action
@@ -251,8 +264,6 @@ class Network:
         self.deployment = deployed.read(found, checkpoints.policy_spec(found))
         self.inputs, self.delay = self.deployment.inputs, self.deployment.delay
         self.sample, self.stuck_noise = self.deployment.sample, self.deployment.stuck_noise
-        self.grip_within = self.deployment.grip_within
-        self.stop_within = self.deployment.stop_within
         self.steps = found.steps
         self.policy = checkpoints.load_policy(found)
         self.mask = np.array(self.policy.spec.mask)

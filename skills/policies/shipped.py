@@ -45,9 +45,7 @@ def make(
     sample: bool | None = None,
     tolerance: float = 0.02,
     stop_shift: float = 0.0,
-    stuck_noise: float | None = None,
-    grip_within: float | None = None,
-    stop_within: float | None = None,
+    rules: Mapping[str, float | None] = {},
 ) -> ShippedPolicy:
     """Converts a checkpoint to half precision and checks that mean actions stay the same.
 
@@ -58,17 +56,13 @@ def make(
         tolerance: maximum change of a mean action, whose parts are in [-1, 1]
         stop_shift: amount to subtract from the mean of stop before squashing, so that the policy
             stops only when it is more certain
-        stuck_noise: standard deviation of the noise while the robot is stuck, 0 for none
-            (`skills.policies.stuck`); None for the checkpoint's setting
-        grip_within: distance (m) of the cup from the object's first position within which the
-            grip is always closed, 0 for none; None for the checkpoint's setting
-        stop_within: distance (m) of the goal by the compass within which stop is always called, 0
-            for none; None for the checkpoint's setting
+        rules: values of `skills.policies.deployed.RULES`, 0 for none; the checkpoint's for those
+            that are None or missing
 
     Raises:
         UserError: the checkpoint is missing, its card is invalid, half precision changes mean
             actions by more than `tolerance`, `stop_shift` is given for a skill without stop, or
-            `stuck_noise`, `grip_within` or `stop_within` for a policy that lacks the sensor for it.
+            a rule (`skills.policies.deployed.RULES`) for a policy that lacks a sensor for it.
     """
     field = f"skills.{skill}"
     where, network = learned.find(skill, path), learned.load(skill, path)
@@ -89,16 +83,11 @@ def make(
             f"tolerance: in half precision a mean action of {where} differs by {difference:.3g}, "
             f"more than {tolerance:g}"
         )
-    given = {
-        "sample": sample,
-        "stuck_noise": stuck_noise,
-        "grip_within": grip_within,
-        "stop_within": stop_within,
-    }
+    given = {"sample": sample, **rules}
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     deployment = dataclasses.replace(network.deployment, **changes)
     for name in deployment.rules:
-        if (sensor := deployed.RULES[name]) not in network.inputs.sensors:
+        if sensor := deployment.missing(name):
             raise UserError(f"{name}: needs the sensor {sensor}; must be 0")
     deploy = deployment.to_json()
     facts: dict[str, Any] = {

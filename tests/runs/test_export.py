@@ -343,10 +343,12 @@ def test_stuck_noise_is_part_of_the_policy_and_its_card(
     ("skill", "rule", "said", "sensor"),
     [
         ("pick", "grip_within", "closed within 0.12 m of the object's first", "start_from_ee"),
+        ("pick", "grip_beyond", "open beyond 0.12 m of the object's first", "start_from_ee"),
         ("pointnav", "stop_within", "stop within 0.12 m of the goal by the compass", "compass"),
+        ("place", "release_speed", "once the hand is slower than 0.12 m/s", "goal_from_ee"),
     ],
 )
-def test_the_distance_of_a_rule_is_part_of_the_policy_and_its_card(
+def test_the_limit_of_a_rule_is_part_of_the_policy_and_its_card(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     skill: str,
@@ -358,11 +360,11 @@ def test_the_distance_of_a_rule_is_part_of_the_policy_and_its_card(
     words = ["export", skill, f"out={tmp_path}/shipped"]
     assert cli.main([*words, f"agent={source}", f"{rule}=0.12"]) == 0
     path = tmp_path / f"shipped/{skill}.safetensors"
-    assert getattr(learned.load(skill, path), rule) == 0.12
+    assert getattr(learned.load(skill, path).deployment, rule) == 0.12
     assert getattr(shipped.check(path, skill), rule) == 0.12
     assert said in path.with_suffix(".md").read_text()
     assert cli.main([*words, f"agent={path}", f"{rule}=0", "replace=true"]) == 0
-    assert getattr(learned.load(skill, path), rule) == 0.0
+    assert getattr(learned.load(skill, path).deployment, rule) == 0.0
     navigate = trained(tmp_path / "navigate", "navigate", "fetch")
     assert cli.main(["export", "navigate", f"agent={navigate}", f"{rule}=0.1"]) == 2
     assert f"{rule}: needs the sensor {sensor}; must be 0" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Policies whose grip or stop is set by a distance or a rule instead of by the network."""
+"""Policies whose grip or stop is set by a rule instead of by the network."""
 
 import dataclasses
 from pathlib import Path
@@ -8,9 +8,10 @@ import pytest
 import tiny_policies
 import torch
 
-from skills.policies import learned
+from skills.policies import learned, steady
 from skills.policies.deployed import GRIP_SENSOR, STOP_SENSOR
 from skills.policies.learned import Network, NetworkActor
+from skills.policies.steady import SteadyRelease
 from tpsrl.errors import UserError
 from tpsrl.rl.policy import gaussian
 from tpsrl.rl.run import checkpoint
@@ -45,6 +46,20 @@ def test_the_grip_is_closed_near_the_object_and_nothing_else_changes(tmp_path: P
     np.testing.assert_array_equal(np.delete(found[0], act.GRIP), np.delete(usual[0], act.GRIP))
 
 
+def test_the_grip_of_an_empty_hand_is_open_far_from_the_object(tmp_path: Path) -> None:
+    opening, plain = with_and_without(tmp_path, "pick", "grip_beyond", 0.12)
+    layout = opening.inputs.layout()
+    state = np.zeros((64, opening.inputs.size), np.float32)
+    state[:, layout["arm"]] = np.random.default_rng(0).standard_normal((64, 7))
+    state[:, layout[GRIP_SENSOR]] = [0.08, 0.1, 0.0]  # 0.128 m away
+    found, usual = act_on(state, opening, plain)
+    assert (usual[:, act.GRIP] > 0.0).any() and (found[:, act.GRIP] == -1.0).all()
+    np.testing.assert_array_equal(*(np.delete(a, act.GRIP, axis=1) for a in (found, usual)))
+    state[:32, layout[GRIP_SENSOR]] = [0.08, 0.08, 0.0]
+    state[32:, layout[steady.HOLDING]] = 1.0  # it is carried away
+    np.testing.assert_array_equal(*act_on(state, opening, plain))
+
+
 def test_the_robot_stops_and_stands_where_the_compass_shows_a_near_goal(tmp_path: Path) -> None:
     stopping, plain = with_and_without(tmp_path, "pointnav", "stop_within", 0.2)
     state = np.zeros((2, stopping.inputs.size), np.float32)
@@ -55,8 +70,69 @@ def test_the_robot_stops_and_stands_where_the_compass_shows_a_near_goal(tmp_path
     np.testing.assert_array_equal(found[1], usual[1])
 
 
+LAYOUT = {steady.GOAL: slice(0, 3), steady.HOLDING: slice(3, 4)}
+
+
+def act_steadily(
+    rule: SteadyRelease, grip: float, x: list[float], holds: list[float]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the grip (n,) and whether the robot moves (n,), for goals at (x, 0, 0)."""
+    state = np.zeros((len(x), 4))
+    state[:, 0], state[:, 3] = x, holds
+    actions = np.full((len(x), act.SIZE), 0.5)
+    actions[:, act.GRIP] = grip
+    found = rule.changed(actions, state)
+    assert (actions[:, act.GRIP] == grip).all()  # the policy's own actions stay
+    return found[:, act.GRIP], found[:, np.r_[act.ARM, act.BASE]].any(1)
+
+
+def test_the_robot_stands_still_to_release_from_a_slow_hand_and_until_the_object_lands() -> None:
+    rule = SteadyRelease(0.1, LAYOUT, 2)
+    grip, moves = act_steadily(rule, 0.5, [0.4, 0.4], [1, 1])
+    assert grip.tolist() == [0.5, 0.5] and moves.all()  # nothing to release yet
+    # At 30 Hz, 0.02 m a step are 0.6 m/s, and 0.003 m a step are 0.09 m/s.
+    grip, moves = act_steadily(rule, -0.5, [0.38, 0.397], [1, 1])
+    assert grip.tolist() == [1.0, -1.0] and not moves.any()
+    # The first home waits, whatever its policy does; the second has released.
+    for step in range(steady.LANDING):
+        grip, moves = act_steadily(rule, 0.5, [0.36 - 0.02 * step, 0.397], [1, 0])
+        assert grip.tolist() == [1.0, -1.0] and not moves.any()
+    grip, moves = act_steadily(rule, 0.5, [0.2, 0.397], [1, 0])
+    assert grip.tolist() == [1.0, 0.5] and moves.tolist() == [False, True]
+    grip, moves = act_steadily(rule, 0.5, [0.2, 0.397], [1, 0])
+    assert grip.tolist() == [-1.0, 0.5] and moves.tolist() == [False, True]
+
+
+def test_a_hand_that_stays_fast_releases_after_a_while_and_a_new_episode_begins_anew() -> None:
+    rule = SteadyRelease(0.1, LAYOUT, 1)
+    grips = [act_steadily(rule, -1.0, [step % 2], [1])[0].item() for step in range(40)]
+    assert grips == [1.0] * steady.LONGEST + [-1.0] * (40 - steady.LONGEST)
+    rule.begin(np.ones(1, bool))
+    grip, moves = act_steadily(rule, 0.5, [0.0], [1])
+    assert grip == 0.5 and moves
+    assert act_steadily(rule, -0.5, [0.0], [1])[0] == -1.0
+
+
+def test_a_policy_with_a_release_speed_stands_still_to_release(tmp_path: Path) -> None:
+    careful, plain = with_and_without(tmp_path, "place", "release_speed", 0.1)
+    layout = careful.inputs.layout()
+    state = np.random.default_rng(0).standard_normal((64, careful.inputs.size)).astype(np.float32)
+    state[:, layout[steady.HOLDING]] = 1.0
+    found, usual = act_on(state, careful, plain)
+    opens = usual[:, act.GRIP] < 0.0
+    assert opens.any() and not opens.all()
+    assert (found[:, act.GRIP] >= 0.0).all() and not found[opens, act.ARM].any()
+    np.testing.assert_array_equal(found[~opens], usual[~opens])
+
+
 @pytest.mark.parametrize(
-    ("rule", "sensor"), [("grip_within", GRIP_SENSOR), ("stop_within", STOP_SENSOR)]
+    ("rule", "sensor"),
+    [
+        ("grip_within", GRIP_SENSOR),
+        ("grip_beyond", GRIP_SENSOR),
+        ("stop_within", STOP_SENSOR),
+        ("release_speed", steady.GOAL),
+    ],
 )
 def test_a_rule_without_the_needed_sensor_is_refused(
     tmp_path: Path, rule: str, sensor: str

@@ -39,7 +39,9 @@ _OF_FILE = (
     "stop_shift",
     "stuck_noise",
     "grip_within",
+    "grip_beyond",
     "stop_within",
+    "release_speed",
     "as_teacher",
 )  # only for format=safetensors
 _GIVEN = ("demonstrations", "machine", "hours", "commit", "licence")  # copied to the card
@@ -84,10 +86,24 @@ class ExportSettings:
         minimum=0,
         maximum=1,
     )
+    grip_beyond: float | None = config.option(
+        None,
+        "the same distance (m) beyond which the grip is always open; 0: none (default: as in the "
+        "checkpoint)",
+        minimum=0,
+        maximum=1,
+    )
     stop_within: float | None = config.option(
         None,
         "distance (m) of the goal by the compass within which stop is always called; 0: none "
         "(default: as in the checkpoint)",
+        minimum=0,
+        maximum=1,
+    )
+    release_speed: float | None = config.option(
+        None,
+        "speed (m/s) of the hand below which an object is released, until which the robot stands "
+        "still; 0: any (default: as in the checkpoint)",
         minimum=0,
         maximum=1,
     )
@@ -155,7 +171,7 @@ def run(settings: ExportSettings) -> int:
     if settings.format != "safetensors":
         return _write_program(settings)
     from eval.running.measured import measured, measured_blind
-    from skills.policies import pretrained, shipped
+    from skills.policies import deployed, pretrained, shipped
 
     out = files.check_writable(settings.out)
     with renamed(f"skills.{settings.skill}", "agent"):
@@ -165,9 +181,7 @@ def run(settings: ExportSettings) -> int:
             settings.sample,
             settings.tolerance,
             settings.stop_shift,
-            settings.stuck_noise,
-            settings.grip_within,
-            settings.stop_within,
+            {name: getattr(settings, name) for name in deployed.RULES},
         )
     training = _training(settings)
     facts = _facts(settings, training, made.card)
