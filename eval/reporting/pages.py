@@ -154,6 +154,8 @@ def _facts(report: Report | SkillReport | Index) -> list[str]:
             mean += f", stop within {policy.stop_within:g} m of the goal"
         if policy.release_speed:
             mean += f", release from a hand slower than {policy.release_speed:g} m/s"
+        if policy.follow_path:
+            mean += f", path followed for {policy.follow_path} steps after staying in place"
         facts.append(f"{words.plain(name)} trained for {steps}: {policy.checkpoint}{mean}")
     facts += filter(None, (acting.privileged(report), acting.blinded(report)))
     if changed := words.changes(report.protocol_changes):

@@ -11,7 +11,14 @@ from tpsrl.runtime.records import Count
 
 UNKNOWN = "not recorded"
 # Fields that older files lack, so omitted if empty.
-_RULES = ("stuck_noise", "grip_within", "grip_beyond", "stop_within", "release_speed")
+_RULES = (
+    "stuck_noise",
+    "grip_within",
+    "grip_beyond",
+    "stop_within",
+    "release_speed",
+    "follow_path",
+)
 _LATER = ("cameras", *_RULES, "glimpse", "grip_rule")
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Amount = Annotated[float, msgspec.Meta(ge=0, le=2**53)]
@@ -69,8 +76,9 @@ class Card:
     position within which the grip is always closed, `grip_beyond` that beyond which it is always
     open, `stop_within` that from the goal within which
     stop is always called. `release_speed` is the speed of the hand in m/s below which an object is
-    released, 0 for any. `glimpse` is the side in pixels of the cut-out of head depth around the
-    goal, 0 for none. `grip_rule` is whether the sensor of this name sets the grip.
+    released, 0 for any. `follow_path` is the number of steps for which a robot that stays in place
+    follows its path, 0 for none. `glimpse` is the side in pixels of the cut-out of head depth
+    around the goal, 0 for none. `grip_rule` is whether the sensor of this name sets the grip.
     """
 
     skill: str
@@ -101,6 +109,7 @@ class Card:
     grip_beyond: Amount = 0.0
     stop_within: Amount = 0.0
     release_speed: Amount = 0.0
+    follow_path: Count = 0
     glimpse: Count = 0
     grip_rule: bool = False
 
@@ -157,6 +166,8 @@ def _facts(card: Card) -> list[tuple[str, str]]:
         acts += (
             f"; stands still to release, once the hand is slower than {card.release_speed:g} m/s"
         )
+    if card.follow_path:
+        acts += f"; follows its path for {card.follow_path} steps where it stays in place"
     if card.grip_rule:
         acts += "; the grip is that of the sensor grip_rule"
     delay = ", delayed by one step after the observation" if card.delay else ""

@@ -9,7 +9,7 @@ import msgspec
 from skills import registry
 from skills.core import sensors
 from skills.core.inputs import PolicyInputs
-from skills.policies import steady, stuck
+from skills.policies import follow, steady, stuck
 from tpsrl import config
 from tpsrl.rl.envs.vec_env import MAP, EnvSpec
 from tpsrl.rl.run.checkpoint import Checkpoint
@@ -20,6 +20,7 @@ FARTHEST_M = 1.0  # greatest distance of a rule
 FASTEST_MPS = 1.0  # greatest speed of a rule
 NoiseStd = Annotated[float, msgspec.Meta(ge=0.0, le=stuck.MOST)]
 Within = Annotated[float, msgspec.Meta(ge=0.0, le=FARTHEST_M)]
+Steps = Annotated[int, msgspec.Meta(ge=0, le=follow.LONGEST)]
 Speed = Annotated[float, msgspec.Meta(ge=0.0, le=FASTEST_MPS)]
 Pixels = Annotated[int, msgspec.Meta(ge=1, le=config.MOST_PIXELS)]  # side of a picture
 
@@ -32,6 +33,7 @@ RULES = {
     "grip_beyond": (GRIP_SENSOR, steady.HOLDING),
     "stop_within": (STOP_SENSOR,),
     "release_speed": (steady.GOAL, steady.HOLDING),
+    "follow_path": (follow.VELOCITY, follow.PATH),
 }
 
 
@@ -46,7 +48,8 @@ class Deployment:
     which the grip is closed whatever the network says, `grip_beyond` the one beyond which it is
     open, `stop_within` the distance in metres of the goal by the compass within which stop is
     called, `release_speed` the speed of the hand in m/s below which an object is released
-    (`skills.policies.steady`); 0 for none.
+    (`skills.policies.steady`), `follow_path` the steps for which a robot that stays in place
+    follows its path (`skills.policies.follow`); 0 for none.
     """
 
     inputs: PolicyInputs
@@ -57,6 +60,7 @@ class Deployment:
     grip_beyond: float = 0.0
     stop_within: float = 0.0
     release_speed: float = 0.0
+    follow_path: int = 0
 
     @property
     def rules(self) -> dict[str, float]:
@@ -97,6 +101,7 @@ class _Note:
     grip_beyond: Within = 0.0
     stop_within: Within = 0.0
     release_speed: Speed = 0.0
+    follow_path: Steps = 0
     height_map: bool = False
     cameras: dict[str, tuple[Pixels, Pixels]] = dataclasses.field(default_factory=dict)
 

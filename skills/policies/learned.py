@@ -13,6 +13,7 @@ import torch
 from skills.core.interface import SkillGoal
 from skills.core.sensors import Readings
 from skills.policies import deployed, pretrained, steady
+from skills.policies.follow import PathFollowing
 from skills.policies.perception import Perceiving, Perception
 from skills.policies.steady import SteadyRelease
 from skills.policies.stuck import StuckNoise
@@ -108,18 +109,20 @@ class NetworkActor:
         if network.stuck_noise:
             layout = network.inputs.layout()
             self._stuck = StuckNoise(network.stuck_noise, layout, num_envs, seed)
-        self._steady: SteadyRelease | None = None
-        if network.deployment.release_speed:
-            layout = network.inputs.layout()
-            self._steady = SteadyRelease(network.deployment.release_speed, layout, num_envs)
+        self._rules: list[SteadyRelease | PathFollowing] = []
+        rules, layout = network.deployment, network.inputs.layout()
+        if rules.release_speed:
+            self._rules.append(SteadyRelease(rules.release_speed, layout, num_envs))
+        if rules.follow_path:
+            self._rules.append(PathFollowing(rules.follow_path, layout, num_envs))
 
     def begin(self, homes: np.ndarray) -> None:
         """Starts an episode with the next observation in the homes of a mask (n,) bool."""
         self._start |= torch.from_numpy(homes)
         if self._stuck is not None:
             self._stuck.begin(homes)
-        if self._steady is not None:
-            self._steady.begin(homes)
+        for rule in self._rules:
+            rule.begin(homes)
 
     def act(self, seen: Mapping[str, np.ndarray]) -> np.ndarray:
         """Returns actions (n, 11) float64 in [-1, 1] for the observations (n, ...) of a step."""
@@ -139,11 +142,11 @@ class NetworkActor:
                 action = self._gripping(action, seen["state"])
             if rules.stop_within:
                 action = self._stopping(action, seen["state"])
-            if self._steady is not None:
-                action = torch.from_numpy(self._steady.changed(action.numpy(), seen["state"]))
             if self._stuck is not None:
                 noise = torch.from_numpy(self._stuck.draw(seen["state"])).float()
                 action = torch.where(policy.mask, action + noise, action).clamp(-1.0, 1.0)
+            for rule in self._rules:
+                action = torch.from_numpy(rule.changed(action.numpy(), seen["state"]))
         assert step.memory is not None
         self._memory, self._previous = step.memory, action
         self._start = torch.zeros_like(start)

@@ -342,13 +342,14 @@ def test_stuck_noise_is_part_of_the_policy_and_its_card(
 @pytest.mark.parametrize(
     ("skill", "rule", "said", "sensor"),
     [
-        ("pick", "grip_within", "closed within 0.12 m of the object's first", "start_from_ee"),
-        ("pick", "grip_beyond", "open beyond 0.12 m of the object's first", "start_from_ee"),
-        ("pointnav", "stop_within", "stop within 0.12 m of the goal by the compass", "compass"),
-        ("place", "release_speed", "once the hand is slower than 0.12 m/s", "goal_from_ee"),
+        ("pick", "grip_within=0.12", "closed within 0.12 m of the object's first", "start_from_ee"),
+        ("pick", "grip_beyond=0.12", "open beyond 0.12 m of the object's first", "start_from_ee"),
+        ("pointnav", "stop_within=0.12", "stop within 0.12 m of the goal", "compass"),
+        ("place", "release_speed=0.12", "once the hand is slower than 0.12 m/s", "goal_from_ee"),
+        ("navigate", "follow_path=80", "follows its path for 80 steps", "explored_way"),
     ],
 )
-def test_the_limit_of_a_rule_is_part_of_the_policy_and_its_card(
+def test_a_rule_is_part_of_the_policy_and_its_card(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     skill: str,
@@ -356,18 +357,20 @@ def test_the_limit_of_a_rule_is_part_of_the_policy_and_its_card(
     said: str,
     sensor: str,
 ) -> None:
-    source = trained(tmp_path / "training", skill)
+    name, value = rule.split("=")
+    choice = "mapping" if skill == "navigate" else "habitat"
+    source = trained(tmp_path / "training", skill, choice)
     words = ["export", skill, f"out={tmp_path}/shipped"]
-    assert cli.main([*words, f"agent={source}", f"{rule}=0.12"]) == 0
+    assert cli.main([*words, f"agent={source}", rule]) == 0
     path = tmp_path / f"shipped/{skill}.safetensors"
-    assert getattr(learned.load(skill, path).deployment, rule) == 0.12
-    assert getattr(shipped.check(path, skill), rule) == 0.12
+    assert getattr(learned.load(skill, path).deployment, name) == float(value)
+    assert getattr(shipped.check(path, skill), name) == float(value)
     assert said in path.with_suffix(".md").read_text()
-    assert cli.main([*words, f"agent={path}", f"{rule}=0", "replace=true"]) == 0
-    assert getattr(learned.load(skill, path).deployment, rule) == 0.0
+    assert cli.main([*words, f"agent={path}", f"{name}=0", "replace=true"]) == 0
+    assert getattr(learned.load(skill, path).deployment, name) == 0
     navigate = trained(tmp_path / "navigate", "navigate", "fetch")
-    assert cli.main(["export", "navigate", f"agent={navigate}", f"{rule}=0.1"]) == 2
-    assert f"{rule}: needs the sensor {sensor}; must be 0" in capsys.readouterr().err
+    assert cli.main(["export", "navigate", f"agent={navigate}", rule]) == 2
+    assert f"{name}: needs the sensor {sensor}; must be 0" in capsys.readouterr().err
 
 
 def test_a_glimpse_is_on_the_card(tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ import pytest
 import tiny_policies
 import torch
 
-from skills.policies import learned, steady
+from skills.policies import follow, learned, steady
 from skills.policies.deployed import GRIP_SENSOR, STOP_SENSOR
+from skills.policies.follow import PathFollowing
 from skills.policies.learned import Network, NetworkActor
 from skills.policies.steady import SteadyRelease
 from tpsrl.errors import UserError
@@ -125,6 +126,46 @@ def test_a_policy_with_a_release_speed_stands_still_to_release(tmp_path: Path) -
     np.testing.assert_array_equal(found[~opens], usual[~opens])
 
 
+PATH_LAYOUT = {follow.VELOCITY: slice(0, 3), follow.PATH: slice(3, 6)}
+
+
+def drive(
+    rule: PathFollowing, velocity: tuple[float, float, float], path: tuple[float, float, float]
+) -> list[float]:
+    """Returns the base's actions (2,) and stop for a policy that turns and calls stop."""
+    action = np.full((1, act.SIZE), 0.5)
+    found = rule.changed(action, np.array([[*velocity, *path]]))
+    assert (found[:, act.ARM] == 0.5).all()
+    return [*found[0, act.BASE].tolist(), float(found[0, act.STOP])]
+
+
+def test_a_robot_that_stays_in_place_follows_its_path_for_a_while() -> None:
+    rule = PathFollowing(3, PATH_LAYOUT, 1)
+    policy, turning = [0.5, 0.5, 0.5], (0.1, 0.0, 2.0)
+    for _ in range(follow.PATIENCE - 1):
+        assert drive(rule, turning, (5.0, 1.0, 0.0)) == policy
+    ahead, right, behind = (5.0, 1.0, 0.0), (5.0, 0.0, -1.0), (5.0, -1.0, 0.1)
+    assert drive(rule, turning, ahead) == [0.7, 0.0, -1.0]
+    assert drive(rule, turning, right) == [0.0, -0.6, -1.0]
+    back, turn, stop = drive(rule, turning, behind)
+    assert back == -0.7 and turn == pytest.approx(-0.1, abs=0.01) and stop == -1.0
+    for _ in range(follow.PATIENCE - 1):
+        assert drive(rule, turning, ahead) == policy
+    # At the end of its path a robot turns to its goal, and nothing changes.
+    assert drive(rule, turning, (0.0, 0.0, 0.0)) == policy
+
+
+def test_a_robot_that_drives_does_not_follow_its_path() -> None:
+    rule = PathFollowing(3, PATH_LAYOUT, 1)
+    for velocity in [(0.5, 0.0, 0.0)] * 60 + [(0.0, -0.5, 0.0)] * 60:
+        assert drive(rule, velocity, (5.0, 1.0, 0.0)) == [0.5, 0.5, 0.5]
+    # Backwards after half a turn is onwards.
+    rule.begin(np.ones(1, bool))
+    forward, turn, backward = (0.225, 0.0, 0.0), (0.0, 0.0, 2.5 * np.pi), (-0.225, 0.0, 0.0)
+    for velocity in [forward] * 20 + [turn] * 12 + [backward] * 20:
+        assert drive(rule, velocity, (5.0, 1.0, 0.0)) == [0.5, 0.5, 0.5]
+
+
 @pytest.mark.parametrize(
     ("rule", "sensor"),
     [
@@ -132,13 +173,15 @@ def test_a_policy_with_a_release_speed_stands_still_to_release(tmp_path: Path) -
         ("grip_beyond", GRIP_SENSOR),
         ("stop_within", STOP_SENSOR),
         ("release_speed", steady.GOAL),
+        ("follow_path", follow.PATH),
     ],
 )
 def test_a_rule_without_the_needed_sensor_is_refused(
     tmp_path: Path, rule: str, sensor: str
 ) -> None:
     made, deploy = tiny_policies.policy("navigate", "fetch")
-    path = tiny_policies.save(tmp_path / "a.safetensors", made, {**deploy, rule: 0.1})
+    value = 1 if rule == "follow_path" else 0.1
+    path = tiny_policies.save(tmp_path / "a.safetensors", made, {**deploy, rule: value})
     with pytest.raises(UserError, match=f"has {rule}, but not the sensor {sensor}"):
         learned.load("navigate", path)
 

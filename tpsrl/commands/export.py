@@ -42,6 +42,7 @@ _OF_FILE = (
     "grip_beyond",
     "stop_within",
     "release_speed",
+    "follow_path",
     "as_teacher",
 )  # only for format=safetensors
 _GIVEN = ("demonstrations", "machine", "hours", "commit", "licence")  # copied to the card
@@ -106,6 +107,13 @@ class ExportSettings:
         "still; 0: any (default: as in the checkpoint)",
         minimum=0,
         maximum=1,
+    )
+    follow_path: int | None = config.option(
+        None,
+        "steps for which a robot that stays in place follows the path on its own map; 0: none "
+        "(default: as in the checkpoint)",
+        minimum=0,
+        maximum=300,
     )
     replace: bool = config.option(False, "replace another policy in the output folder")
     as_teacher: bool = config.option(

@@ -39,7 +39,7 @@ _AHEAD = 40  # cells of the path that are searched for the next corner
 _EXPANDED = 40_000  # most cells that one search expands
 # Outer radii (m) of the rings around an obstacle, from near to far, and the costs of their cells.
 _RINGS_M = np.array([0.22, 0.3, 0.4])
-_COSTS = np.array([1.0, 1.5, 5.0, 60.0])  # by level: free, then the rings from far to near
+_COSTS = np.array([1.0, 2.0, 15.0, 60.0])  # by level: free, then the rings from far to near
 _AT_GOAL = 0.75  # cells; every point has the centre of a cell within this distance
 _BEYOND = 20.0  # cost per cell by which a path ends farther from its goal than necessary
 _HURRY_STEPS = 300.0  # control steps after which an early end costs nothing
