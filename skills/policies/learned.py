@@ -105,12 +105,11 @@ class NetworkActor:
         self._start = torch.ones(num_envs, dtype=torch.bool)
         self._shown: dict[str, torch.Tensor] | None = None
         self._generator = torch.Generator().manual_seed(seed)
+        rules, layout = network.deployment, network.inputs.layout()
         self._stuck: StuckNoise | None = None
         if network.stuck_noise:
-            layout = network.inputs.layout()
             self._stuck = StuckNoise(network.stuck_noise, layout, num_envs, seed)
         self._rules: list[SteadyRelease | PathFollowing] = []
-        rules, layout = network.deployment, network.inputs.layout()
         if rules.release_speed:
             self._rules.append(SteadyRelease(rules.release_speed, layout, num_envs))
         if rules.follow_path:
