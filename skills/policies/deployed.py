@@ -20,8 +20,8 @@ FARTHEST_M = 1.0  # greatest distance of a rule
 FASTEST_MPS = 1.0  # greatest speed of a rule
 NoiseStd = Annotated[float, msgspec.Meta(ge=0.0, le=stuck.MOST)]
 Within = Annotated[float, msgspec.Meta(ge=0.0, le=FARTHEST_M)]
-Steps = Annotated[int, msgspec.Meta(ge=0, le=follow.LONGEST)]
-Speed = Annotated[float, msgspec.Meta(ge=0.0, le=FASTEST_MPS)]
+PathSteps = Annotated[int, msgspec.Meta(ge=0, le=follow.LONGEST)]
+HandSpeed = Annotated[float, msgspec.Meta(ge=0.0, le=FASTEST_MPS)]
 Pixels = Annotated[int, msgspec.Meta(ge=1, le=config.MOST_PIXELS)]  # side of a picture
 
 GRIP_SENSOR = "start_from_ee"  # vector (3,) from the cup to the object's first position, in m
@@ -100,8 +100,8 @@ class _Note:
     grip_within: Within = 0.0
     grip_beyond: Within = 0.0
     stop_within: Within = 0.0
-    release_speed: Speed = 0.0
-    follow_path: Steps = 0
+    release_speed: HandSpeed = 0.0
+    follow_path: PathSteps = 0
     height_map: bool = False
     cameras: dict[str, tuple[Pixels, Pixels]] = dataclasses.field(default_factory=dict)
 
