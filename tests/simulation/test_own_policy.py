@@ -22,29 +22,20 @@ from tpsrl.world import action as act
 EXAMPLE = Path(__file__).parents[2] / "examples" / "policy" / "own_policy.py"
 
 PRETRAINED = '''
-import numpy as np
-import torch
-from skills.policies import learned
+from skills.gym import load_policy
 
-NETWORK = learned.load("pick", "pretrained")
+POLICY = load_policy("pick", "pretrained")
 
 class Mine:
-    """The shipped policy, by hand: its mean action."""
-    sensors = NETWORK.inputs.sensors
-    depth = NETWORK.inputs.depth
+    """The shipped policy, with its rules."""
+    sensors = POLICY.inputs.sensors
+    depth = POLICY.inputs.depth
 
     def reset(self):
-        self.memory = NETWORK.policy.initial_memory(1)
-        self.previous = torch.zeros(1, 11)
-        self.start = torch.ones(1, dtype=torch.bool)
+        POLICY.reset()
 
     def act(self, observation):
-        seen = {name: torch.from_numpy(value[None]) for name, value in observation.items()}
-        with torch.inference_mode():
-            step = NETWORK.policy.act(seen, self.previous, self.memory, self.start)
-        self.memory, self.previous = step.memory, step.mean
-        self.start = torch.zeros(1, dtype=torch.bool)
-        return step.mean[0].numpy()
+        return POLICY.act(observation)
 '''
 
 
@@ -60,7 +51,7 @@ def lines(folder: Path) -> list[dict[str, object]]:
     ]
 
 
-def test_a_class_around_the_shipped_network_acts_like_the_shipped_policy(tmp_path: Path) -> None:
+def test_a_class_around_the_shipped_policy_acts_like_the_shipped_policy(tmp_path: Path) -> None:
     mine = f"{written(tmp_path, PRETRAINED, 'mine_pretrained.py')}:Mine"
     for agent, out, processes in (("pretrained", "a", 1), (mine, "b", 2)):
         words = ["skill=pick", f"agent={agent}", "num_objects=4", "num_episodes=2"]
