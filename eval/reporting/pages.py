@@ -25,6 +25,7 @@ from eval.analysing.skill_results import SkillResult
 from eval.reporting import acting, bars, differences, extras, flow, losses, words
 from eval.reporting import index as tables
 from eval.reporting.words import percent
+from skills.policies.rules import RULES
 
 
 def scenario(report: Report, results: Sequence[EpisodeResult]) -> str:
@@ -144,18 +145,9 @@ def _facts(report: Report | SkillReport | Index) -> list[str]:
     for name, policy in report.learned.items():
         steps = f"{policy.trained_steps / 1e6:.1f} million steps"
         mean = ", mean actions" if policy.sample is False else ""
-        if policy.stuck_noise:
-            mean += f", noise of {policy.stuck_noise:g} while stuck"
-        if policy.grip_within:
-            mean += f", grip closed within {policy.grip_within:g} m of the object"
-        if policy.grip_beyond:
-            mean += f", grip open beyond {policy.grip_beyond:g} m of the object"
-        if policy.stop_within:
-            mean += f", stop within {policy.stop_within:g} m of the goal"
-        if policy.release_speed:
-            mean += f", release from a hand slower than {policy.release_speed:g} m/s"
-        if policy.follow_path:
-            mean += f", path followed for {policy.follow_path} steps after staying in place"
+        for setting, rule in RULES.items():
+            if value := getattr(policy, setting):
+                mean += f", {rule.report.format(value)}"
         facts.append(f"{words.plain(name)} trained for {steps}: {policy.checkpoint}{mean}")
     facts += filter(None, (acting.privileged(report), acting.blinded(report)))
     if changed := words.changes(report.protocol_changes):

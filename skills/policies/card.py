@@ -6,20 +6,13 @@ from typing import Annotated, Any
 
 import msgspec
 
+from skills.policies.rules import RULES
 from tpsrl.runtime import records
 from tpsrl.runtime.records import Count
 
 UNKNOWN = "not recorded"
 # Fields that older files lack, so omitted if empty.
-_RULES = (
-    "stuck_noise",
-    "grip_within",
-    "grip_beyond",
-    "stop_within",
-    "release_speed",
-    "follow_path",
-)
-_LATER = ("cameras", *_RULES, "glimpse", "grip_rule")
+_LATER = ("cameras", *RULES, "glimpse", "grip_rule")
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Amount = Annotated[float, msgspec.Meta(ge=0, le=2**53)]
 
@@ -74,11 +67,11 @@ class Card:
     the duration of the training on `machine`. `stuck_noise` is the standard deviation of the noise
     while the robot is stuck. `grip_within` is the distance in metres from the object's first
     position within which the grip is always closed, `grip_beyond` that beyond which it is always
-    open, `stop_within` that from the goal within which
-    stop is always called. `release_speed` is the speed of the hand in m/s below which an object is
-    released, 0 for any. `follow_path` is the number of steps for which a robot that stays in place
-    follows its path, 0 for none. `glimpse` is the side in pixels of the cut-out of head depth
-    around the goal, 0 for none. `grip_rule` is whether the sensor of this name sets the grip.
+    open, `stop_within` that from the goal within which stop is always called. `release_speed` is
+    the speed of the hand in m/s below which an object is released, 0 for any. `follow_path` is the
+    number of steps for which a robot that stays in place follows its path, 0 for none. `glimpse` is
+    the side in pixels of the cut-out of head depth around the goal, 0 for none. `grip_rule` is
+    whether the sensor of this name sets the grip.
     """
 
     skill: str
@@ -154,20 +147,9 @@ def _facts(card: Card) -> list[tuple[str, str]]:
             f", halved, and {card.glimpse} x {card.glimpse} of its pixels around the goal{sight}"
         )
     acts = "samples actions, as in training" if card.sample else "uses mean actions"
-    if card.stuck_noise:
-        acts += f"; noise of standard deviation {card.stuck_noise:g} while the robot is stuck"
-    if card.grip_within:
-        acts += f"; grip closed within {card.grip_within:g} m of the object's first position"
-    if card.grip_beyond:
-        acts += f"; grip open beyond {card.grip_beyond:g} m of the object's first position"
-    if card.stop_within:
-        acts += f"; stop within {card.stop_within:g} m of the goal by the compass"
-    if card.release_speed:
-        acts += (
-            f"; stands still to release, once the hand is slower than {card.release_speed:g} m/s"
-        )
-    if card.follow_path:
-        acts += f"; follows its path for {card.follow_path} steps where it stays in place"
+    for name, rule in RULES.items():
+        if value := getattr(card, name):
+            acts += f"; {rule.card.format(value)}"
     if card.grip_rule:
         acts += "; the grip is that of the sensor grip_rule"
     delay = ", delayed by one step after the observation" if card.delay else ""

@@ -9,7 +9,8 @@ import msgspec
 from skills import registry
 from skills.core import sensors
 from skills.core.inputs import PolicyInputs
-from skills.policies import follow, steady, stuck
+from skills.policies import follow, stuck
+from skills.policies.rules import RULES
 from tpsrl import config
 from tpsrl.rl.envs.vec_env import MAP, EnvSpec
 from tpsrl.rl.run.checkpoint import Checkpoint
@@ -23,18 +24,6 @@ Within = Annotated[float, msgspec.Meta(ge=0.0, le=FARTHEST_M)]
 PathSteps = Annotated[int, msgspec.Meta(ge=0, le=follow.LONGEST)]
 HandSpeed = Annotated[float, msgspec.Meta(ge=0.0, le=FASTEST_MPS)]
 Pixels = Annotated[int, msgspec.Meta(ge=1, le=config.MOST_PIXELS)]  # side of a picture
-
-GRIP_SENSOR = "start_from_ee"  # vector (3,) from the cup to the object's first position, in m
-STOP_SENSOR = "compass"  # distance of the goal in m, cosine and sine of its direction
-# Rules that change the network's actions, 0 for none, and the sensors that each needs.
-RULES = {
-    "stuck_noise": (stuck.VELOCITY,),
-    "grip_within": (GRIP_SENSOR,),
-    "grip_beyond": (GRIP_SENSOR, steady.HOLDING),
-    "stop_within": (STOP_SENSOR,),
-    "release_speed": (steady.GOAL, steady.HOLDING),
-    "follow_path": (follow.VELOCITY, follow.PATH),
-}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -69,7 +58,7 @@ class Deployment:
 
     def missing(self, rule: str) -> str | None:
         """Returns a sensor that a rule needs and the policy lacks, None if there is none."""
-        return next((name for name in RULES[rule] if name not in self.inputs.sensors), None)
+        return next((name for name in RULES[rule].sensors if name not in self.inputs.sensors), None)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the note for a checkpoint, as JSON types."""

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from skills.policies.stuck import VELOCITY
 from tpsrl.world import action as act
 
-VELOCITY = "velocity"  # sensor: velocity of the base (3,) in m/s and rad/s
 PATH = "explored_way"  # sensor: length of the path (1,), its next corner in the base frame (2,); m
 LONGEST = 300  # most steps of following
 PATIENCE = 40  # steps

@@ -15,6 +15,7 @@ from skills.core.sensors import Readings
 from skills.policies import deployed, pretrained, steady
 from skills.policies.follow import PathFollowing
 from skills.policies.perception import Perceiving, Perception
+from skills.policies.rules import GRIP_SENSOR, STOP_SENSOR
 from skills.policies.steady import SteadyRelease
 from skills.policies.stuck import StuckNoise
 from tpsrl.errors import UserError
@@ -154,7 +155,7 @@ class NetworkActor:
     def _gripping(self, action: torch.Tensor, state: np.ndarray) -> torch.Tensor:
         """Returns actions (n, 11) whose grip depends on the cup's distance from the object."""
         rules, layout = self._network.deployment, self._network.inputs.layout()
-        away = np.linalg.norm(state[:, layout[deployed.GRIP_SENSOR]], axis=1)
+        away = np.linalg.norm(state[:, layout[GRIP_SENSOR]], axis=1)
         action = action.clone()
         if rules.grip_beyond:
             free = state[:, layout[steady.HOLDING]][:, 0] < 0.5
@@ -165,7 +166,7 @@ class NetworkActor:
     def _stopping(self, action: torch.Tensor, state: np.ndarray) -> torch.Tensor:
         """Returns actions (n, 11) that stop and stand still where the compass shows a near goal."""
         network = self._network
-        away = state[:, network.inputs.layout()[deployed.STOP_SENSOR].start]
+        away = state[:, network.inputs.layout()[STOP_SENSOR].start]
         near = torch.from_numpy(away < network.deployment.stop_within)
         action = action.clone()
         action[near, act.STOP], action[near, act.BASE] = 1.0, 0.0

@@ -14,9 +14,10 @@ import torch
 
 import tpsrl
 from skills import registry
-from skills.policies import deployed, learned, pretrained
+from skills.policies import learned, pretrained
 from skills.policies.card import Card, markdown
 from skills.policies.learned import Network
+from skills.policies.rules import RULES
 from tpsrl.errors import UserError
 from tpsrl.rl.run import checkpoint as checkpoints
 from tpsrl.rl.run import halving
@@ -56,13 +57,13 @@ def make(
         tolerance: maximum change of a mean action, whose parts are in [-1, 1]
         stop_shift: amount to subtract from the mean of stop before squashing, so that the policy
             stops only when it is more certain
-        rules: values of `skills.policies.deployed.RULES`, 0 for none; the checkpoint's for those
+        rules: values of `skills.policies.rules.RULES`, 0 for none; the checkpoint's for those
             that are None or missing
 
     Raises:
         UserError: the checkpoint is missing, its card is invalid, half precision changes mean
             actions by more than `tolerance`, `stop_shift` is given for a skill without stop, or
-            a rule (`skills.policies.deployed.RULES`) for a policy that lacks a sensor for it.
+            a rule (`skills.policies.rules.RULES`) for a policy that lacks a sensor for it.
     """
     field = f"skills.{skill}"
     where, network = learned.find(skill, path), learned.load(skill, path)
@@ -98,7 +99,7 @@ def make(
         "cameras": dict(network.inputs.cameras),
         "delay": network.delay,
         "sample": deployment.sample,
-        **{name: getattr(deployment, name) for name in deployed.RULES},
+        **{name: getattr(deployment, name) for name in RULES},
         "encoder": half.settings.encoder,
         "parameters": sum(weights.numel() for weights in half.parameters()),
         "difference": difference,
@@ -211,7 +212,7 @@ def check(path: Path, skill: str, name: str = "", field: str = "checkpoint") -> 
         shown = card.skill, card.sensors, card.depth, tuple(card.cameras.items())
         seen = skill, inputs.sensors, inputs.depth, inputs.cameras
         stated, acts = (
-            [getattr(facts, name) for name in ("delay", "sample", *deployed.RULES)]
+            [getattr(facts, name) for name in ("delay", "sample", *RULES)]
             for facts in (card, network.deployment)
         )
         if (shown, stated) != (seen, acts):

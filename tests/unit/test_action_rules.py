@@ -9,9 +9,9 @@ import tiny_policies
 import torch
 
 from skills.policies import follow, learned, steady
-from skills.policies.deployed import GRIP_SENSOR, STOP_SENSOR
 from skills.policies.follow import PathFollowing
 from skills.policies.learned import Network, NetworkActor
+from skills.policies.rules import GRIP_SENSOR, STOP_SENSOR
 from skills.policies.steady import SteadyRelease
 from tpsrl.errors import UserError
 from tpsrl.rl.policy import gaussian

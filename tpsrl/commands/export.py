@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import tpsrl
+from skills.policies.rules import RULES
 from skills.starts.seeds import VALIDATION_SEED
 from tpsrl import config
 from tpsrl.commands import Command, by_skill
@@ -37,12 +38,7 @@ _OF_FILE = (
     "evaluation",
     "blind",
     "stop_shift",
-    "stuck_noise",
-    "grip_within",
-    "grip_beyond",
-    "stop_within",
-    "release_speed",
-    "follow_path",
+    *RULES,
     "as_teacher",
 )  # only for format=safetensors
 _GIVEN = ("demonstrations", "machine", "hours", "commit", "licence")  # copied to the card
@@ -179,7 +175,7 @@ def run(settings: ExportSettings) -> int:
     if settings.format != "safetensors":
         return _write_program(settings)
     from eval.running.measured import measured, measured_blind
-    from skills.policies import deployed, pretrained, shipped
+    from skills.policies import pretrained, shipped
 
     out = files.check_writable(settings.out)
     with renamed(f"skills.{settings.skill}", "agent"):
@@ -189,7 +185,7 @@ def run(settings: ExportSettings) -> int:
             settings.sample,
             settings.tolerance,
             settings.stop_shift,
-            {name: getattr(settings, name) for name in deployed.RULES},
+            {name: getattr(settings, name) for name in RULES},
         )
     training = _training(settings)
     facts = _facts(settings, training, made.card)
