@@ -26,6 +26,7 @@ class ReportedPolicy(Struct, frozen=True):
     grip_beyond: Number | UnsetType = UNSET
     stop_within: Number | UnsetType = UNSET
     release_speed: Number | UnsetType = UNSET
+    release_after: int | UnsetType = UNSET
     follow_path: int | UnsetType = UNSET
     privileged: Items[Text] | UnsetType = UNSET
     policy: Text | UnsetType = UNSET

@@ -44,6 +44,11 @@ RULES = {
         "stands still to release, once the hand is slower than {:g} m/s",
         "release from a hand slower than {:g} m/s",
     ),
+    "release_after": Rule(
+        (steady.GOAL, steady.HOLDING),
+        f"releases after {{:g}} steps within {steady.NEAR_M:g} m of the goal without coming nearer",
+        "release after {:g} steps near the goal",
+    ),
     "follow_path": Rule(
         (stuck.VELOCITY, follow.PATH),
         "follows its path for {:g} steps where it stays in place",

@@ -346,6 +346,7 @@ def test_stuck_noise_is_part_of_the_policy_and_its_card(
         ("pick", "grip_beyond=0.12", "open beyond 0.12 m of the object's first", "start_from_ee"),
         ("pointnav", "stop_within=0.12", "stop within 0.12 m of the goal", "compass"),
         ("place", "release_speed=0.12", "once the hand is slower than 0.12 m/s", "goal_from_ee"),
+        ("place", "release_after=30", "after 30 steps within 0.25 m of the goal", "goal_from_ee"),
         ("navigate", "follow_path=80", "follows its path for 80 steps", "explored_way"),
     ],
 )

@@ -88,7 +88,7 @@ def act_steadily(
 
 
 def test_the_robot_stands_still_to_release_from_a_slow_hand_and_until_the_object_lands() -> None:
-    rule = SteadyRelease(0.1, LAYOUT, 2)
+    rule = SteadyRelease(0.1, 0, LAYOUT, 2)
     grip, moves = act_steadily(rule, 0.5, [0.4, 0.4], [1, 1])
     assert grip.tolist() == [0.5, 0.5] and moves.all()  # nothing to release yet
     # At 30 Hz, 0.02 m a step are 0.6 m/s, and 0.003 m a step are 0.09 m/s.
@@ -105,13 +105,34 @@ def test_the_robot_stands_still_to_release_from_a_slow_hand_and_until_the_object
 
 
 def test_a_hand_that_stays_fast_releases_after_a_while_and_a_new_episode_begins_anew() -> None:
-    rule = SteadyRelease(0.1, LAYOUT, 1)
+    rule = SteadyRelease(0.1, 0, LAYOUT, 1)
     grips = [act_steadily(rule, -1.0, [step % 2], [1])[0].item() for step in range(40)]
     assert grips == [1.0] * steady.LONGEST + [-1.0] * (40 - steady.LONGEST)
     rule.begin(np.ones(1, bool))
     grip, moves = act_steadily(rule, 0.5, [0.0], [1])
     assert grip == 0.5 and moves
     assert act_steadily(rule, -0.5, [0.0], [1])[0] == -1.0
+
+
+def test_a_hand_that_stays_near_the_goal_releases_after_a_while() -> None:
+    rule = SteadyRelease(0.1, 3, LAYOUT, 3)
+    outside = steady.NEAR_M + 0.01
+    for x in ([0.151, 0.15, 0.15], [0.151, 0.15, 0.14]):
+        grip, moves = act_steadily(rule, 0.5, x, [1, 1, 1])
+        assert (grip == 0.5).all() and moves.all()
+    # The second home's hand leaves, and the third's comes nearer.
+    grip, moves = act_steadily(rule, 0.5, [0.15, outside, 0.13], [1, 1, 1])
+    assert grip.tolist() == [-1.0, 0.5, 0.5] and moves.tolist() == [False, True, True]
+    for _ in range(2):
+        grip, moves = act_steadily(rule, 0.5, [0.15, 0.05, 0.13], [1, 1, 1])
+    assert grip.tolist() == [-1.0, 0.5, -1.0] and moves.tolist() == [False, True, False]
+    assert act_steadily(rule, 0.5, [0.15, 0.05, 0.13], [0, 1, 1])[0][1] == -1.0
+    rule.begin(np.ones(3, bool))
+    assert act_steadily(rule, 0.5, [0.15] * 3, [1, 1, 1])[1].all()
+    # A hand that is too fast waits, without a speed none does.
+    for speed, grip in ((0.1, 1.0), (0.0, -1.0)):
+        rule = SteadyRelease(speed, 2, LAYOUT, 1)
+        assert [act_steadily(rule, 0.5, [x], [1])[0].item() for x in (0.1, 0.15)] == [0.5, grip]
 
 
 def test_a_policy_with_a_release_speed_stands_still_to_release(tmp_path: Path) -> None:
@@ -173,6 +194,7 @@ def test_a_robot_that_drives_does_not_follow_its_path() -> None:
         ("grip_beyond", GRIP_SENSOR),
         ("stop_within", STOP_SENSOR),
         ("release_speed", steady.GOAL),
+        ("release_after", steady.GOAL),
         ("follow_path", follow.PATH),
     ],
 )
@@ -180,7 +202,7 @@ def test_a_rule_without_the_needed_sensor_is_refused(
     tmp_path: Path, rule: str, sensor: str
 ) -> None:
     made, deploy = tiny_policies.policy("navigate", "fetch")
-    value = 1 if rule == "follow_path" else 0.1
+    value = 1 if rule in {"follow_path", "release_after"} else 0.1
     path = tiny_policies.save(tmp_path / "a.safetensors", made, {**deploy, rule: value})
     with pytest.raises(UserError, match=f"has {rule}, but not the sensor {sensor}"):
         learned.load("navigate", path)

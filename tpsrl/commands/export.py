@@ -104,6 +104,13 @@ class ExportSettings:
         minimum=0,
         maximum=1,
     )
+    release_after: int | None = config.option(
+        None,
+        "steps of an object in a hand near the goal after which it is released; 0: none (default: "
+        "as in the checkpoint)",
+        minimum=0,
+        maximum=300,
+    )
     follow_path: int | None = config.option(
         None,
         "steps for which a robot that stays in place follows the path on its own map; 0: none "
