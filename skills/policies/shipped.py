@@ -6,7 +6,7 @@ precision and the card in its note; `SKILL.md` is the card as a page. Reading a 
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,7 @@ def make(
     tolerance: float = 0.02,
     stop_shift: float = 0.0,
     rules: Mapping[str, float | None] = {},
+    mean_with: Sequence[str] = (),
 ) -> ShippedPolicy:
     """Converts a checkpoint to half precision and checks that mean actions stay the same.
 
@@ -59,16 +60,21 @@ def make(
             stops only when it is more certain
         rules: values of `skills.policies.rules.RULES`, 0 for none; the checkpoint's for those
             that are None or missing
+        mean_with: further checkpoints, whose weights are averaged with those of `path`
 
     Raises:
-        UserError: the checkpoint is missing, its card is invalid, half precision changes mean
-            actions by more than `tolerance`, `stop_shift` is given for a skill without stop, or
-            a rule (`skills.policies.rules.RULES`) for a policy that lacks a sensor for it.
+        UserError: a checkpoint is missing, one of `mean_with` has other inputs or another network,
+            the card is invalid, half precision changes mean actions by more than `tolerance`,
+            `stop_shift` is given for a skill without stop, or a rule
+            (`skills.policies.rules.RULES`) for a policy that lacks a sensor for it.
     """
     field = f"skills.{skill}"
     where, network = learned.find(skill, path), learned.load(skill, path)
     whole = checkpoints.load(where, "policy", field)
     policy = network.policy
+    if mean_with:
+        whole = halving.mean([whole, *(_further(skill, other, network) for other in mean_with)])
+        policy = checkpoints.load_policy(whole)
     if stop_shift:
         if not policy.mask[action.STOP]:
             raise UserError(f"stop_shift: {skill} has no stop action; must be 0")
@@ -115,6 +121,22 @@ def make(
     else:
         card = _kept(_card(whole), facts, same=digest == network.digest)
     return ShippedPolicy(tensors, note | {"deploy": deploy, "steps": network.steps}, card, digest)
+
+
+def _further(skill: str, path: str, first: Network) -> Checkpoint:
+    """Loads a checkpoint whose weights are to be averaged with those of `first`.
+
+    Raises:
+        UserError: it is missing, or has another skill or other inputs.
+    """
+    field = "mean_with"
+    where = learned.find(skill, path, field)
+    inputs = Network(where, field).inputs
+    if inputs.skill != skill:
+        raise UserError(f"{field}: {where} is a policy for {inputs.skill}, not for {skill}")
+    if inputs != first.inputs:
+        raise UserError(f"{field}: {where} has other inputs than agent")
+    return checkpoints.load(where, "policy", field)
 
 
 def _card(checkpoint: Checkpoint) -> Card:

@@ -297,6 +297,36 @@ def test_a_policy_exported_with_mean_actions_uses_them_by_default(tmp_path: Path
     assert abs(drawn[source, None] - drawn[path, True]).max() < 0.01
 
 
+def test_weights_of_several_policies_are_averaged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folders = [trained(tmp_path / str(seed), "pick", seed=seed) for seed in (1, 2, 3)]
+    assert export(tmp_path, f"agent={folders[0]}", f"mean_with={folders[1]},{folders[2]}") == 0
+    path = tmp_path / "shipped/pick.safetensors"
+    loaded = (checkpoint.load(folder / "checkpoints/best.safetensors") for folder in folders)
+    one, *others = (found.tensors for found in loaded)
+    found = checkpoint.load(path).tensors
+    for name, weights in one.items():
+        expected = (weights + others[0][name] + others[1][name]) / 3
+        torch.testing.assert_close(found[name].float(), expected, rtol=2e-3, atol=1e-4)
+    digests = {learned.load("pick", agent).digest for agent in (*folders, path)}
+    assert len(digests) == 4
+    assert shipped.check(path, "pick").sensors == learned.load("pick", path).inputs.sensors
+    # Nothing is written if the policies do not fit together.
+    larger = trained(tmp_path / "larger", "pick", network=dataclasses.replace(STATE, lstm_width=16))
+    full, place = trained(tmp_path / "full", "pick", "full"), trained(tmp_path / "place", "place")
+    for other, message in (
+        (larger, "has another network than"),
+        (full, "has other inputs"),
+        (place, "is a policy for place"),
+        (tmp_path / "none", "there is no"),
+    ):
+        words = [f"agent={folders[0]}", f"mean_with={other}", f"out={tmp_path}/out"]
+        line = refused(capsys, cli.main(["export", "pick", *words]))
+        assert line.startswith("tpsrl: error: mean_with: ") and message in line
+        assert not (tmp_path / "out").exists()
+
+
 def test_stop_shift_lowers_the_stop_action_only(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -37,6 +37,7 @@ _FORMATS = ("safetensors", "torch_export", "onnx")
 _OF_FILE = (
     "evaluation",
     "blind",
+    "mean_with",
     "stop_shift",
     *RULES,
     "as_teacher",
@@ -62,6 +63,11 @@ class ExportSettings:
     )
     sample: bool | None = config.option(
         None, "sample actions; false: use the mean action (default: as in the checkpoint)"
+    )
+    mean_with: str | None = config.option(
+        None,
+        "comma-separated further checkpoints of the same network, whose weights are averaged with "
+        "those of agent",
     )
     stop_shift: float = config.option(
         0.0,
@@ -193,6 +199,7 @@ def run(settings: ExportSettings) -> int:
             settings.tolerance,
             settings.stop_shift,
             {name: getattr(settings, name) for name in RULES},
+            [path.strip() for path in (settings.mean_with or "").split(",") if path.strip()],
         )
     training = _training(settings)
     facts = _facts(settings, training, made.card)

@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,31 @@ def halved(checkpoint: Checkpoint) -> tuple[dict[str, torch.Tensor], dict[str, A
                 f"{checkpoint.field}: {checkpoint.path}: {name} does not fit into half precision"
             )
     return small, note
+
+
+def mean(policies: Sequence[Checkpoint]) -> Checkpoint:
+    """Returns the first checkpoint with the mean of the acting weights of all, as float32.
+
+    The weights are rounded to half precision before, as those of shipped policies are.
+
+    Raises:
+        UserError: a checkpoint holds no policy, or one of another network than the first.
+    """
+    first, note = halved(policies[0])
+    total = {name: tensor.float() for name, tensor in first.items()}
+    for other in policies[1:]:
+        tensors, _ = halved(other)
+        if {k: t.shape for k, t in tensors.items()} != {k: t.shape for k, t in first.items()}:
+            raise UserError(
+                f"{other.field}: {other.path} has another network than {policies[0].path}; name a "
+                "policy that was trained on from it, or from the same one"
+            )
+        total = {name: total[name] + tensor.float() for name, tensor in tensors.items()}
+    means = {
+        name: total[name] / len(policies) if tensor.is_floating_point() else tensor
+        for name, tensor in first.items()
+    }
+    return dataclasses.replace(policies[0], tensors=means, note={**policies[0].note, **note})
 
 
 def _half(tensor: torch.Tensor) -> torch.Tensor:
