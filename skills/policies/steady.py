@@ -41,9 +41,8 @@ class SteadyRelease:
         self._speed = speed or np.inf
         self._goal, self._holding = layout[GOAL], layout[HOLDING]
         self._last = np.full((num_envs, 3), np.nan)  # vectors of the previous step
-        self._away = np.full(
-            (near, num_envs), np.inf
-        )  # distances of a hand that holds, oldest first
+        # Distances from the goal in the last steps, oldest first; infinite for an empty hand.
+        self._away = np.full((near, num_envs), np.inf)
         self._waits = np.zeros(num_envs, int)  # steps since the grip is to open
         self._lands = np.zeros(num_envs, int)  # further steps after the release
 
