@@ -18,7 +18,7 @@ from skills.policies import learned, pretrained
 from skills.policies.card import Card, markdown
 from skills.policies.learned import Network
 from skills.policies.rules import RULES
-from tpsrl.errors import UserError
+from tpsrl.errors import UserError, renamed
 from tpsrl.rl.run import checkpoint as checkpoints
 from tpsrl.rl.run import halving
 from tpsrl.rl.run.checkpoint import Checkpoint
@@ -70,18 +70,10 @@ def make(
     """
     field = f"skills.{skill}"
     where, network = learned.find(skill, path), learned.load(skill, path)
-    whole = checkpoints.load(where, "policy", field)
-    policy = network.policy
-    if mean_with:
-        whole = halving.mean([whole, *(_further(skill, other, network) for other in mean_with)])
-        policy = checkpoints.load_policy(whole)
-    if stop_shift:
-        if not policy.mask[action.STOP]:
-            raise UserError(f"stop_shift: {skill} has no stop action; must be 0")
-        bias = whole.tensors[_BIAS].clone()
-        bias[action.STOP] -= stop_shift
-        whole = dataclasses.replace(whole, tensors=whole.tensors | {_BIAS: bias})
-        policy = checkpoints.load_policy(whole)  # a copy: the network is cached
+    found = checkpoints.load(where, "policy", field)
+    whole = _changed(found, network, mean_with, stop_shift)
+    # The network is cached, so that a changed policy is another one.
+    policy = network.policy if whole is found else checkpoints.load_policy(whole)
     tensors, note = halving.halved(whole)
     half = checkpoints.load_policy(Checkpoint(where, tensors, note, field))
     difference = halving.difference(policy, half)
@@ -123,17 +115,33 @@ def make(
     return ShippedPolicy(tensors, note | {"deploy": deploy, "steps": network.steps}, card, digest)
 
 
-def _further(skill: str, path: str, first: Network) -> Checkpoint:
+def _changed(
+    whole: Checkpoint, network: Network, mean_with: Sequence[str], stop_shift: float
+) -> Checkpoint:
+    """Averages the weights of a checkpoint with others' and lowers its stop output, as in `make`.
+
+    Returns `whole` itself if neither is wanted.
+    """
+    if mean_with:
+        whole = halving.mean([whole, *(_further(path, network) for path in mean_with)])
+    if stop_shift:
+        if not network.mask[action.STOP]:
+            raise UserError(f"stop_shift: {network.inputs.skill} has no stop action; must be 0")
+        bias = whole.tensors[_BIAS].clone()
+        bias[action.STOP] -= stop_shift
+        whole = dataclasses.replace(whole, tensors=whole.tensors | {_BIAS: bias})
+    return whole
+
+
+def _further(path: str, first: Network) -> Checkpoint:
     """Loads a checkpoint whose weights are to be averaged with those of `first`.
 
     Raises:
         UserError: it is missing, or has another skill or other inputs.
     """
-    field = "mean_with"
-    where = learned.find(skill, path, field)
-    inputs = Network(where, field).inputs
-    if inputs.skill != skill:
-        raise UserError(f"{field}: {where} is a policy for {inputs.skill}, not for {skill}")
+    field, skill = "mean_with", first.inputs.skill
+    with renamed(f"skills.{skill}", field):
+        where, inputs = learned.find(skill, path, field), learned.load(skill, path).inputs
     if inputs != first.inputs:
         raise UserError(f"{field}: {where} has other inputs than agent")
     return checkpoints.load(where, "policy", field)
