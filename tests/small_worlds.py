@@ -140,6 +140,7 @@ def random_goals(rng: np.random.Generator, worlds: WorldState) -> Goals:
         object=rng.integers(0, 2, count),
         joint=rng.integers(0, 3, count),
         position=worlds.object_pos[:, 0] + rng.normal(0.0, 0.1, (count, 3)),
+        grasp=np.zeros((count, 2, 3)),
     )
 
 

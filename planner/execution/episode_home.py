@@ -1,29 +1,42 @@
 """The home of an episode: actions, control steps, snapshots and state."""
 
 import copy
+import math
 
 import numpy as np
 
 from skills.core import task
-from skills.core.interface import SkillPolicy, sensed
+from skills.core.interface import FARTHEST_HELD_M, Grasp, SkillPolicy, sensed
 from skills.core.skill import Grip
+from skills.starts.room import hanging
 from tpsrl.errors import UserError
 from tpsrl.sim.base import Overlap, Simulator, Snapshot
 from tpsrl.world import action as action_layout
 from tpsrl.world.episode import Episode
+from tpsrl.world.geometry import quat_matrix
+from tpsrl.world.objects import object_kind
 from tpsrl.world.state import WorldState
 
 
 class EpisodeHome:
     """One home of a simulator; `world` is its state (batch one) after the last control step.
 
-    The summed force continues when the home is replaced.
+    `grasp` is what the robot knows of the object in its hand: where the object was when the skill
+    that took it began, which Pick observes, and the pose of its own cup when it gripped. It is None
+    for an empty hand, and for an object that had been moved too far. The summed force continues
+    when the home is replaced.
     """
 
     def __init__(self, simulator: Simulator, env_id: int) -> None:
         self._simulator, self._env_id = simulator, env_id
         self._force_before_n = 0.0  # summed before the home was replaced
         self.world = self._observe()
+        self.begin_skill()
+        self.grasp = self._taken()
+
+    def begin_skill(self) -> None:
+        """Notes where the objects are at the start of a skill."""
+        self._first = np.array(self.world.object_pos[0])  # (S, 3) m
 
     def copy(self) -> "EpisodeHome":
         """Returns a copy to use once the simulator's home is restored to its current state."""
@@ -50,8 +63,11 @@ class EpisodeHome:
 
     def step(self, action: np.ndarray) -> None:
         """Runs one control step with an action (11,)."""
+        before = int(self.world.held[0])
         self._simulator.step([self._env_id], action[None])
         self.world = self._observe()
+        if int(self.world.held[0]) != before:
+            self.grasp = self._taken()
 
     def replace(self, episode: Episode) -> None:
         """Resets the home to the start of an episode with the same objects; forces are kept.
@@ -67,6 +83,8 @@ class EpisodeHome:
             raise
         self._force_before_n = float(self.world.force_total[0])
         self.world = self._observe()
+        held = episode.held
+        self.grasp = hanging(object_kind(episode.objects[held].name)) if held >= 0 else None
 
     def set_force_total(self, newtons: float) -> None:
         """Sets the summed force (N)."""
@@ -81,6 +99,18 @@ class EpisodeHome:
         """Restores the home from one of its snapshots."""
         self._simulator.restore(self._env_id, snapshot)
         self.world = self._observe()
+
+    def _taken(self) -> Grasp | None:
+        """Returns the grasp of an object that the cup has taken in the last control step."""
+        held = int(self.world.held[0])
+        if held < 0:
+            return None
+        turn = quat_matrix(np.asarray(self.world.ee_quat[0]))
+        centre = (self._first[held] - np.asarray(self.world.ee_pos[0])) @ turn
+        if math.hypot(*centre) > FARTHEST_HELD_M:
+            return None
+        (x, y, z), (up_x, up_y, up_z) = centre.tolist(), turn[2].tolist()
+        return Grasp((x, y, z), (up_x, up_y, up_z))
 
     def _observe(self) -> WorldState:
         world = self._simulator.state([self._env_id])

@@ -1,6 +1,7 @@
 """Execution of one episode: carries out a plan step by step."""
 
 import copy
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -198,7 +199,7 @@ class Execution:
             action=(step.action, *step.args),
             before=self._handoff(),
             preconditions={clause_text(c): facts.clause(c) for c in step.preconditions},
-            goal=skill_goal(step, entities, self.world),
+            goal=dataclasses.replace(skill_goal(step, entities, self.world), grasp=self.home.grasp),
             target=entities[turn].object if turn else -1,
         )
         if self.rules.snapshots:
@@ -243,6 +244,7 @@ class Execution:
         return stage.granted
 
     def _run_skill(self, step: PlanStep, stage: Stage) -> None:
+        self.home.begin_skill()
         run = SkillRun.begin(self.executor, step, stage.goal, self.episode, self.world)
         self.skill_run, limits = run, run.limits
         force_before = float(self.world.force_total[0])

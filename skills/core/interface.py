@@ -9,18 +9,36 @@ from tpsrl.sim.base import Simulator
 from tpsrl.world.episode import Episode
 from tpsrl.world.state import WorldState
 
+FARTHEST_HELD_M = 0.25  # of a held object's centre from the cup; the longest objects have 0.14 m
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Grasp:
+    """How the hand holds its object, as the robot knows it: in the frame of the cup's tip.
+
+    The robot knows where the object was before it took it, which Pick observes, and where its own
+    cup was when it gripped. In start states that put the object into the hand, it hangs
+    upright. `centre` (3,) in metres is the object's centre, `up` (3,) the unit vector that pointed
+    upwards.
+    """
+
+    centre: tuple[float, float, float]
+    up: tuple[float, float, float]
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SkillGoal:
-    """Goal of one run of a skill.
+    """Goal of one run of a skill, and what the robot knows of the object in its hand.
 
     `object` is the index of the object (-1: none); `position` (3,) in metres is where to navigate
-    to, or where to place; `marker` is the name of the articulated handle ("" for none).
+    to, or where to place; `marker` is the name of the articulated handle ("" for none). `grasp` is
+    None for an empty hand, or if it is not known how it holds its object.
     """
 
     object: int = -1
     position: tuple[float, float, float] | None = None
     marker: str = ""
+    grasp: Grasp | None = None
 
 
 class SkillPolicy(Protocol):

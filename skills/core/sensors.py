@@ -289,6 +289,18 @@ def _goal_reach(seen: SensorContext) -> Array:
     return _in_base(seen.world, seen.task.position - seen.world.ee_pos)
 
 
+def _carried(seen: SensorContext) -> Array:
+    world, grasp = seen.world, seen.task.grasp
+    xp = array_namespace(world.ee_quat)
+    turn = _rotation(world.ee_quat)
+    centre, up = ((turn @ grasp[:, row, :, None])[:, :, 0] for row in range(2))
+    to_goal = seen.task.position - world.ee_pos - centre
+    parts = xp.concat([_in_base(world, to_goal), _in_base(world, up)], axis=-1)
+    held = (world.held >= 0) & (world.held == seen.task.object)
+    known = held & xp.any(grasp[:, 1] != 0.0, axis=-1)
+    return xp.where(known[:, None], parts, 0.0)
+
+
 def _start_gaze(seen: SensorContext) -> Array:
     return _gaze(seen.measures.ee + _start_reach(seen))
 
@@ -334,6 +346,7 @@ SEARCH = "search_way"  # path to the nearest seen place of the category, else as
 SPOTTED = "spotted"  # nearest place in which the robot's own pictures have shown the category
 HAND_WAY = "hand_way"  # path of the cup through the air, from a map
 SCAN = "scan"  # ranges all around the base, from a map
+CARRIED = "carried"  # how the object sits in the hand, as known from its grasp
 LASER = "laser"  # ranges of the laser on the base, from the engine
 FACING = "start_facing"
 TO_GOAL = "to_goal"  # vector from the object to its goal
@@ -438,6 +451,9 @@ SENSORS: dict[str, Sensor] = {
     "goal_from_ee": vector(_goal_from_ee, HOME_M),  # where to place the object, end effector frame
     "start_reach": vector(_start_reach, HOME_M),  # end effector to first position, base frame
     "goal_reach": vector(_goal_reach, HOME_M),  # end effector to where to place, base frame
+    # From the centre of the object in the hand to where to place it, and what was up when the hand
+    # took it, base frame; zeros without the object, or if its grasp is not known.
+    CARRIED: Sensor(6, _carried, False, (-HOME_M,) * 3 + (-1.0,) * 3, (HOME_M,) * 3 + (1.0,) * 3),
     # Place of the object's first position, or of the end effector, in the head's picture.
     "start_gaze": Sensor(3, _start_gaze, low=_GAZE_LOW, high=_GAZE_HIGH),
     "ee_gaze": Sensor(3, _ee_gaze, low=_GAZE_LOW, high=_GAZE_HIGH),
@@ -486,10 +502,14 @@ def _readers(skill: Skill, names: tuple[str, ...]) -> tuple[Reader, ...]:
 
 def into_frame(quat: Array, vector: Array) -> Array:
     """Rotates vectors (n, 3) from the world to frames oriented by `quat` (n, 4), (w, x, y, z)."""
+    return (vector[:, None, :] @ _rotation(quat))[:, 0]
+
+
+def _rotation(quat: Array) -> Array:
+    """Returns the matrices (n, 3, 3) from frames oriented by `quat` (n, 4) to the world frame."""
     xp = array_namespace(quat)
     products = quat[:, :, None] * quat[:, None, :]
-    turn = xp.reshape(xp.reshape(products, (-1, 16)) @ _TURN.like(quat), (-1, 3, 3))
-    return (vector[:, None, :] @ turn)[:, 0]
+    return xp.reshape(xp.reshape(products, (-1, 16)) @ _TURN.like(quat), (-1, 3, 3))
 
 
 def _axes(quat: Array) -> tuple[Array, Array]:

@@ -7,11 +7,13 @@ from typing import Generic
 import numpy as np
 
 from skills.core.arrays import Array
-from skills.core.interface import SkillGoal
+from skills.core.interface import Grasp, SkillGoal
 from skills.core.measures import MemoryT
 from skills.core.structs import Struct
 from tpsrl.errors import unknown
 from tpsrl.world.state import JOINTS
+
+_UNKNOWN = Grasp((0.0, 0.0, 0.0), (0.0, 0.0, 0.0))
 
 
 @dataclasses.dataclass(slots=True)
@@ -21,6 +23,7 @@ class Goals(Struct):
     object: Array  # (n,) int, index into `Episode.objects`, -1 for none
     joint: Array  # (n,) int, index into JOINTS, -1 for none
     position: Array  # (n, 3) m, where to go or to place; zeros for none
+    grasp: Array  # (n, 2, 3) centre (m) and up of `SkillGoal.grasp`; zeros for none
 
     @staticmethod
     def of(goals: Sequence[SkillGoal]) -> "Goals":
@@ -36,6 +39,7 @@ class Goals(Struct):
             object=np.array([goal.object for goal in goals]),
             joint=np.array([JOINTS.index(g.marker) if g.marker else -1 for g in goals]),
             position=np.array([goal.position or (0.0, 0.0, 0.0) for goal in goals]),
+            grasp=np.array([_grasp(goal) for goal in goals]),
         )
 
 
@@ -53,4 +57,12 @@ class TaskState(Goals, Generic[MemoryT]):
         """Returns the goal of the home at `row`."""
         joint = int(self.joint[row])
         x, y, z = (float(value) for value in self.position[row])
-        return SkillGoal(int(self.object[row]), (x, y, z), JOINTS[joint] if joint >= 0 else "")
+        marker = JOINTS[joint] if joint >= 0 else ""
+        cx, cy, cz, ux, uy, uz = (float(value) for value in self.grasp[row].reshape(-1))
+        grasp = Grasp((cx, cy, cz), (ux, uy, uz)) if ux or uy or uz else None
+        return SkillGoal(int(self.object[row]), (x, y, z), marker, grasp)
+
+
+def _grasp(goal: SkillGoal) -> tuple[tuple[float, float, float], ...]:
+    grasp = goal.grasp or _UNKNOWN
+    return grasp.centre, grasp.up

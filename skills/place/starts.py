@@ -1,11 +1,14 @@
 """Start states of Place: near the goal, facing it with noise, with the object in hand."""
 
+import dataclasses
+
 import numpy as np
 
 from skills.core.interface import SkillGoal
 from skills.starts.dataset import DatasetStarts
-from skills.starts.room import SPAWN_M, Draw, near
+from skills.starts.room import SPAWN_M, Draw, hanging, near
 from tpsrl.world.episode import Episode
+from tpsrl.world.objects import object_kind
 
 
 def draw(base: Episode, rng: np.random.Generator, within: float = SPAWN_M) -> Draw:
@@ -16,8 +19,11 @@ def draw(base: Episode, rng: np.random.Generator, within: float = SPAWN_M) -> Dr
 def towards(
     base: Episode, goal: SkillGoal, rng: np.random.Generator, within: float = SPAWN_M
 ) -> Draw:
-    assert goal.position is not None
-    return near(base, rng, goal.position, goal, held=goal.object, within=within)
+    position = goal.position
+    assert position is not None
+    kind = object_kind(base.objects[goal.object].name)
+    goal = dataclasses.replace(goal, grasp=hanging(kind))
+    return near(base, rng, position, goal, held=goal.object, within=within)
 
 
 STARTS = DatasetStarts("rearrange_easy", draw, towards, draw)

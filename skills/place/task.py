@@ -117,7 +117,7 @@ class Place(Skill[PlaceSettings, PlaceThresholds, PlaceMeasures, PlaceMemory]):
     grip = "release"
     sensors = ("goal_from_ee", "arm", "holding", "to_rest")
     fetch_sensors = ("ee", "goal_reach")
-    gaze_sensors = ("ee_gaze",)
+    gaze_sensors = ("ee_gaze", "carried")
     explores = True
     begins_holding = True
 

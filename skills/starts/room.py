@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from skills.core.interface import SkillGoal
+from skills.core.interface import Grasp, SkillGoal
 from skills.starts.start import Start
 from tpsrl.world.collision import (
     ARM_SPHERES,
@@ -104,7 +104,7 @@ class Room:
             ]
             loose = loose.plus(boxes)
         self._bodies = static_bodies(base.layout, self._still).plus(loose)
-        self._spheres = ARM_SPHERES if held < 0 else ARM_SPHERES.plus(_hanging(kinds[held]))
+        self._spheres = ARM_SPHERES if held < 0 else ARM_SPHERES.plus(_spheres(kinds[held]))
         self._floor = floor_map(base.layout, joints=self._still)
 
     def nearest_spot(self, wanted: np.ndarray) -> tuple[float, float] | None:
@@ -145,12 +145,19 @@ class Room:
         return Start(episode, goal)
 
 
-def _hanging(kind: ObjectKind) -> Spheres:
+def hanging(kind: ObjectKind) -> Grasp:
+    """Returns the grasp of an object that hangs upright from the cup of the resting arm."""
+    _, turn = cup_pose(REST)
+    x, y, z = turn[2].tolist()
+    half = kind.half[2]
+    return Grasp((-half * x, -half * y, -half * z), (x, y, z))
+
+
+def _spheres(kind: ObjectKind) -> Spheres:
     """Returns spheres of an object that hangs upright from the cup of the resting arm."""
     _, turn = cup_pose(REST)
     tip = np.array([GRIPPER + CUP, 0.0, 0.0])
-    drop = np.array([0.0, 0.0, -kind.half[2]])
-    return held_spheres(kind, tip + turn.T @ drop, turn.T)
+    return held_spheres(kind, tip + np.array(hanging(kind).centre), turn.T)
 
 
 @functools.lru_cache(maxsize=256)

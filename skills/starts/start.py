@@ -2,12 +2,13 @@
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from skills.core.interface import SkillGoal
+from skills.core.interface import FARTHEST_HELD_M, Grasp, SkillGoal
 from tpsrl.errors import UserError, unknown
 from tpsrl.sim.base import Snapshot
 from tpsrl.world.categories import CATEGORIES
@@ -16,6 +17,8 @@ from tpsrl.world.state import JOINTS
 
 if TYPE_CHECKING:
     from skills.spec import SkillSpec
+
+_ROUNDING = 1e-3  # of the length of a unit vector
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -68,6 +71,18 @@ def check_goal(start: Start) -> None:
             )
     if goal.marker and goal.marker not in JOINTS:
         raise unknown("goal.marker", goal.marker, JOINTS)
+    if goal.grasp is not None:
+        _check_grasp(goal.grasp)
+
+
+def _check_grasp(grasp: Grasp) -> None:
+    away, length = math.hypot(*grasp.centre), math.hypot(*grasp.up)
+    if not away <= FARTHEST_HELD_M:
+        raise UserError(
+            f"goal.grasp.centre: {away:g} m from the cup, must be at most {FARTHEST_HELD_M:g} m"
+        )
+    if not abs(length - 1.0) <= _ROUNDING:
+        raise UserError(f"goal.grasp.up: must be a unit vector, has length {length:g}")
 
 
 def check_sought(skill: "SkillSpec", episode: Episode) -> None:

@@ -153,6 +153,7 @@ def test_every_handoff_of_a_plan_is_an_exit_state_with_the_next_skill() -> None:
         assert state.stage == whole.stages[number - 1].name
         np.testing.assert_array_equal(state.snapshot.arrays["base"], stage.before.base)
         assert int(state.snapshot.arrays["held"]) == stage.before.held
+        assert (state.goal.grasp is None) == (stage.before.held < 0)
 
 
 def test_a_stage_that_did_not_run_has_no_exit_state() -> None:
@@ -343,6 +344,12 @@ def test_states_are_chosen_by_next_skill_and_outcome(
     assert numbers(Bank(folder, "pick")[5:]) == [5, 6]
 
 
+def grasped(**changes: list[float]) -> Callable[[dict[str, Any]], object]:
+    """Returns a change of a state that adds a grasp to its goal."""
+    grasp = {"centre": [0.1, 0.0, 0.0], "up": [0.0, 0.0, 1.0], **changes}
+    return lambda home: home["note"]["goal"].update(grasp=grasp)
+
+
 def rewritten(path: Path, change: Callable[[Any], object]) -> None:
     """Changes the content of a JSON file."""
     content = json.loads(path.read_text())
@@ -399,6 +406,8 @@ def test_an_invalid_index_is_refused(
         (lambda h: h["episode"].pop("layout"), "episode: layout: is missing"),
         (lambda h: h.update(note={}), "state 0: goal: must be a record, got None"),
         (lambda h: h["note"]["goal"].update(object=7), "state 0: goal.object: 7 is out of range"),
+        (grasped(centre=[0.3, 0, 0]), "state 0: goal.grasp.centre: 0.3 m from the cup, must be at"),
+        (grasped(up=[0, 0, 0.9]), "state 0: goal.grasp.up: must be a unit vector, has length 0.9"),
     ],
 )
 def test_a_damaged_state_is_refused_by_bank_and_file(

@@ -411,7 +411,7 @@ def test_a_glimpse_is_on_the_card(tmp_path: Path) -> None:
     assert cli.main(["export", "place", f"agent={source}", f"out={tmp_path}"]) == 0
     page = (tmp_path / "place.md").read_text()
     assert "head depth, 80 x 80, halved, and 32 x 32 of its pixels around the goal |" in page
-    assert "ee_gaze |" in page
+    assert "ee_gaze, carried |" in page
 
 
 def _world(start: Any) -> Any:

@@ -1,9 +1,11 @@
 import dataclasses
 import itertools
+import math
 
 import numpy as np
 import pytest
 
+from planner.execution.episode_home import EpisodeHome
 from skills.core import task
 from skills.core.conditions import margins
 from skills.core.interface import SkillGoal
@@ -14,6 +16,7 @@ from tpsrl.motion.arm.rrt import duration, plan_path
 from tpsrl.sim.datasets import load
 from tpsrl.world import action as act
 from tpsrl.world.collision import ARM_SPHERES, REST, ArmChecker, Bodies
+from tpsrl.world.geometry import quat_matrix
 
 NOTHING = Bodies(np.zeros(0, int), np.zeros((0, 3)), np.zeros((0, 3, 3)), np.zeros((0, 3)))
 
@@ -23,15 +26,16 @@ def episode():
     return load("tidy_house", "val", 1, seed=0, num_objects=12)[0]
 
 
-def run_skill(simulator, episode, name, goal, limit):
-    """Runs a scripted skill until success or its limit.
+def run_skill(home, episode, name, goal, limit):
+    """Runs a scripted skill in a home until success or its limit.
 
     Returns:
         World, steps, peak force, condition margins and the policy's diagnosis.
     """
     spec = get(name)
     policy, skill, settings = spec.make_scripted(), spec.definition, spec.load_settings()
-    world = simulator.state([0])
+    home.begin_skill()
+    world = home.world
     policy.begin(episode, goal, world)
     state = task.begin(skill, Goals.of([goal]), world, spec.thresholds)
     mask, peak = skill.mask(), 0.0
@@ -44,9 +48,9 @@ def run_skill(simulator, episode, name, goal, limit):
         action = np.where(mask, action, 0.0)
         if not mask[act.GRIP]:
             action[act.GRIP] = kept
-        simulator.step([0], action[None])
+        home.step(action)
         steps += 1
-        world = simulator.state([0])
+        world = home.world
         peak = max(peak, float(world.force[0]))
         stopped = np.array([stop])
         verdict = task.evaluate(skill, state, world, stopped, settings, spec.thresholds)
@@ -54,6 +58,17 @@ def run_skill(simulator, episode, name, goal, limit):
         if verdict.success[0] or stop:
             break
     return world, steps, peak, margins(verdict.conditions), policy.diagnosis()
+
+
+def agree(home, held, metres):
+    """Checks the grasp of an object that stood upright against its true pose."""
+    world, grasp = home.world, home.grasp
+    assert world.held[0] == held and grasp is not None
+    turn = quat_matrix(world.ee_quat[0])
+    centre = world.ee_pos[0] + turn @ grasp.centre
+    np.testing.assert_allclose(centre, world.object_pos[0, held], atol=metres)
+    up = quat_matrix(world.object_quat[0, held])[:, 2]
+    assert turn @ grasp.up @ up > math.cos(math.radians(3.0))
 
 
 def test_an_arm_path_avoids_a_post_with_clearance():
@@ -86,22 +101,34 @@ def test_a_path_to_a_posture_in_collision_is_refused():
 
 def test_scripted_skills_move_an_object_to_its_goal_by_actions_only(simulator, episode):
     simulator.reset([0], [episode])
+    home = EpisodeHome(simulator, 0)
     target = episode.targets[0]
-    start = simulator.state([0]).object_pos[0, target.object]
+    start = home.world.object_pos[0, target.object]
     goal = SkillGoal(object=target.object, position=tuple(start))
-    _, _, _, results, _ = run_skill(simulator, episode, "navigate", goal, 300)
+    _, _, _, results, _ = run_skill(home, episode, "navigate", goal, 300)
     assert results["success"].holds
-    world, steps, peak, results, diagnosis = run_skill(simulator, episode, "pick", goal, 200)
+    world, steps, peak, results, diagnosis = run_skill(home, episode, "pick", goal, 200)
     assert world.held[0] == target.object, diagnosis
     assert steps <= 200 and peak < 2000.0
+    agree(home, target.object, 0.01)
     carried = SkillGoal(object=-1, position=target.goal)
-    _, _, _, results, _ = run_skill(simulator, episode, "navigate", carried, 300)
+    _, _, _, results, _ = run_skill(home, episode, "navigate", carried, 300)
     assert results["success"].holds
     put = dataclasses.replace(carried, object=target.object)
-    world, _, _, results, diagnosis = run_skill(simulator, episode, "place", put, 200)
-    assert world.held[0] == -1, diagnosis
+    world, _, _, results, diagnosis = run_skill(home, episode, "place", put, 200)
+    assert world.held[0] == -1 and home.grasp is None, diagnosis
     # The limit is the skill's threshold, because the quickest place within it is chosen.
     assert np.linalg.norm(world.object_pos[0, target.object] - target.goal) < 0.15
+
+
+def test_an_object_that_is_put_into_the_hand_hangs_upright(simulator, episode):
+    simulator.reset([0], [episode])
+    home = EpisodeHome(simulator, 0)
+    assert home.grasp is None
+    home.replace(dataclasses.replace(episode, held=1))
+    agree(home, 1, 0.002)
+    home.replace(episode)
+    assert home.grasp is None
 
 
 def test_the_same_start_gives_the_same_actions(simulator, episode):

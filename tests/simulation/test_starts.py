@@ -17,6 +17,7 @@ from skills.envs.training import TrainingVecEnvFactory
 from skills.registry import get, planned
 from skills.starts import dataset
 from skills.starts.recorded import load_starts, save_starts
+from skills.starts.room import hanging
 from skills.starts.source import StartSource, start_episodes
 from skills.starts.start import Start, receptacle
 from tpsrl.errors import UserError
@@ -25,6 +26,7 @@ from tpsrl.sim.snapshots import save_snapshots
 from tpsrl.world import action as act
 from tpsrl.world.doors import joints_at
 from tpsrl.world.handles import handle
+from tpsrl.world.objects import object_kind
 from tpsrl.world.scenarios import FRIDGE
 
 COUNT = 40
@@ -92,7 +94,8 @@ def test_pick_and_place_start_within_2_metres_facing_the_goal_with_noise() -> No
         errors.append(facing_error(start, np.array(pos)))
     for start in drawn("place"):
         target = start.episode.targets[0]
-        assert start.goal == SkillGoal(target.object, target.goal)
+        grasp = hanging(object_kind(start.episode.objects[target.object].name))
+        assert start.goal == SkillGoal(target.object, target.goal, grasp=grasp)
         assert start.episode.held == target.object
         assert away(start, target.goal) <= 2.0
         errors.append(facing_error(start, np.array(target.goal)))

@@ -28,7 +28,7 @@ from skills.core import task
 from skills.core.choices import CHOICES
 from skills.core.context import MeasureContext
 from skills.core.inputs import PolicyInputs
-from skills.core.interface import SkillGoal
+from skills.core.interface import Grasp, SkillGoal
 from skills.core.path_metrics import PathProgress
 from skills.core.sensors import Readings, SensorContext
 from skills.core.settings import changed
@@ -820,6 +820,22 @@ def test_fetch_sensors_give_object_start_and_goal_along_the_axes_of_the_base():
         moved = world(object_pos=world().object_pos + 5.0)  # only the start position counts
         seen = seen_by(skill, goal, world(), moved, (sensor,))
         assert seen == pytest.approx([-0.5, 1.0, -0.2], abs=1e-6)
+
+
+def test_carried_is_how_the_hand_holds_its_object():
+    # The cup's x axis points down, its y axis along the world's y, as the robot's heading. The
+    # object hangs upright 0.1 m below the cup and 0.05 m ahead of it.
+    grasp = Grasp((0.1, 0.05, 0.0), (-1.0, 0.0, 0.0))
+    goal, turned = SkillGoal(0, (0.0, 2.0, 0.8), grasp=grasp), [math.sqrt(0.5), 0.0, math.sqrt(0.5)]
+    for held, goal_of_run, expected in (
+        (0, goal, [-0.55, 1.0, -0.1, 0.0, 0.0, 1.0]),
+        (-1, goal, [0.0] * 6),
+        (1, goal, [0.0] * 6),  # another object
+        (0, dataclasses.replace(goal, grasp=None), [0.0] * 6),
+    ):
+        holding = world(held=np.array([held]), ee_quat=np.array([[*turned, 0.0]]))
+        seen = seen_by("place", goal_of_run, holding, holding, ("carried",))
+        assert seen == pytest.approx(expected, abs=1e-6)
 
 
 def test_gaze_is_where_a_point_appears_in_the_heads_picture():
