@@ -27,6 +27,7 @@ class ReportedPolicy(Struct, frozen=True):
     stop_within: Number | UnsetType = UNSET
     release_speed: Number | UnsetType = UNSET
     release_after: int | UnsetType = UNSET
+    release_upright: int | UnsetType = UNSET
     follow_path: int | UnsetType = UNSET
     privileged: Items[Text] | UnsetType = UNSET
     policy: Text | UnsetType = UNSET

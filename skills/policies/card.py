@@ -69,10 +69,11 @@ class Card:
     position within which the grip is always closed, `grip_beyond` that beyond which it is always
     open, `stop_within` that from the goal within which stop is always called. `release_speed` is
     the speed of the hand in m/s below which an object is released, 0 for any. `release_after` is
-    the number of steps near the goal after which it is released, 0 for none. `follow_path` is the
-    number of steps for which a robot that stays in place follows its path, 0 for none. `glimpse` is
-    the side in pixels of the cut-out of head depth around the goal, 0 for none. `grip_rule` is
-    whether the sensor of this name sets the grip.
+    the number of steps near the goal after which it is released, 0 for none. `release_upright` is
+    the greatest number of steps in which it is turned upright before, 0 for none. `follow_path` is
+    the number of steps for which a robot that stays in place follows its path, 0 for none.
+    `glimpse` is the side in pixels of the cut-out of head depth around the goal, 0 for none.
+    `grip_rule` is whether the sensor of this name sets the grip.
     """
 
     skill: str
@@ -104,6 +105,7 @@ class Card:
     stop_within: Amount = 0.0
     release_speed: Amount = 0.0
     release_after: Count = 0
+    release_upright: Count = 0
     follow_path: Count = 0
     glimpse: Count = 0
     grip_rule: bool = False

@@ -9,7 +9,7 @@ import msgspec
 from skills import registry
 from skills.core import sensors
 from skills.core.inputs import PolicyInputs
-from skills.policies import follow, steady, stuck
+from skills.policies import follow, steady, stuck, upright
 from skills.policies.rules import RULES
 from tpsrl import config
 from tpsrl.rl.envs.vec_env import MAP, EnvSpec
@@ -23,6 +23,7 @@ NoiseStd = Annotated[float, msgspec.Meta(ge=0.0, le=stuck.MOST)]
 Within = Annotated[float, msgspec.Meta(ge=0.0, le=FARTHEST_M)]
 PathSteps = Annotated[int, msgspec.Meta(ge=0, le=follow.LONGEST)]
 NearSteps = Annotated[int, msgspec.Meta(ge=0, le=steady.MOST_NEAR)]
+UprightSteps = Annotated[int, msgspec.Meta(ge=0, le=upright.MOST)]
 HandSpeed = Annotated[float, msgspec.Meta(ge=0.0, le=FASTEST_MPS)]
 Pixels = Annotated[int, msgspec.Meta(ge=1, le=config.MOST_PIXELS)]  # side of a picture
 
@@ -39,6 +40,8 @@ class Deployment:
     open, `stop_within` the distance in metres of the goal by the compass within which stop is
     called, `release_speed` the speed of the hand in m/s below which an object is released,
     `release_after` the steps near the goal after which it is (`skills.policies.steady`),
+    `release_upright` the most steps in which it is turned upright before
+    (`skills.policies.upright`),
     `follow_path` the steps for which a robot that stays in place follows its path
     (`skills.policies.follow`); 0 for none.
     """
@@ -52,6 +55,7 @@ class Deployment:
     stop_within: float = 0.0
     release_speed: float = 0.0
     release_after: int = 0
+    release_upright: int = 0
     follow_path: int = 0
 
     @property
@@ -94,6 +98,7 @@ class _Note:
     stop_within: Within = 0.0
     release_speed: HandSpeed = 0.0
     release_after: NearSteps = 0
+    release_upright: UprightSteps = 0
     follow_path: PathSteps = 0
     height_map: bool = False
     cameras: dict[str, tuple[Pixels, Pixels]] = dataclasses.field(default_factory=dict)

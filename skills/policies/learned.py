@@ -111,10 +111,9 @@ class NetworkActor:
         if network.stuck_noise:
             self._stuck = StuckNoise(network.stuck_noise, layout, num_envs, seed)
         self._rules: list[SteadyRelease | PathFollowing] = []
-        if rules.release_speed or rules.release_after:
-            self._rules.append(
-                SteadyRelease(rules.release_speed, rules.release_after, layout, num_envs)
-            )
+        release = rules.release_speed, rules.release_after, rules.release_upright
+        if any(release):
+            self._rules.append(SteadyRelease(*release, layout, num_envs))
         if rules.follow_path:
             self._rules.append(PathFollowing(rules.follow_path, layout, num_envs))
 

@@ -2,7 +2,8 @@
 
 import dataclasses
 
-from skills.policies import follow, steady, stuck
+from skills.core.sensors import CARRIED
+from skills.policies import follow, steady, stuck, upright
 
 GRIP_SENSOR = "start_from_ee"  # vector (3,) from the cup to the object's first position, in m
 STOP_SENSOR = "compass"  # distance of the goal in m, cosine and sine of its direction
@@ -48,6 +49,11 @@ RULES = {
         (steady.GOAL, steady.HOLDING),
         f"releases after {{:g}} steps within {steady.NEAR_M:g} m of the goal without coming nearer",
         "release after {:g} steps near the goal",
+    ),
+    "release_upright": Rule(
+        (steady.GOAL, steady.HOLDING, upright.ARM, upright.TO_REST, CARRIED),
+        "turns the object upright over its goal before the release, in at most {:g} steps",
+        "object turned upright before release, in at most {:g} steps",
     ),
     "follow_path": Rule(
         (stuck.VELOCITY, follow.PATH),

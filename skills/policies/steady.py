@@ -7,12 +7,15 @@ grip, releases when the hand is slow, and stands still until the object has land
 A policy can also hold its object over the goal until its time is over, since a long object keeps
 the hand higher than most, or another object is in the way. After some steps near the goal, in
 which the hand has not come nearer, it releases.
+
+Before the release, the robot can turn the object upright over its goal (`skills.policies.upright`).
 """
 
 from collections.abc import Mapping
 
 import numpy as np
 
+from skills.policies.upright import Upright
 from tpsrl.world import action as act
 
 GOAL = "goal_from_ee"  # sensor: vector (3,) from the end effector to the goal, in m
@@ -33,12 +36,16 @@ class SteadyRelease:
             for any
         near: steps within `NEAR_M` of the goal, without coming nearer, after which it releases; 0
             for none
+        upright: most steps in which the object is turned upright over its goal; 0 for none
         layout: slice of each sensor in the state vector
         num_envs: number n of homes
     """
 
-    def __init__(self, speed: float, near: int, layout: Mapping[str, slice], num_envs: int) -> None:
+    def __init__(
+        self, speed: float, near: int, upright: int, layout: Mapping[str, slice], num_envs: int
+    ) -> None:
         self._speed = speed or np.inf
+        self._upright = Upright(upright, layout, num_envs) if upright else None
         self._goal, self._holding = layout[GOAL], layout[HOLDING]
         self._last = np.full((num_envs, 3), np.nan)  # vectors of the previous step
         # Distances from the goal in the last steps, oldest first; infinite for an empty hand.
@@ -51,6 +58,8 @@ class SteadyRelease:
         self._last[homes] = np.nan
         self._away[:, homes] = np.inf
         self._waits[homes] = self._lands[homes] = 0
+        if self._upright is not None:
+            self._upright.begin(homes)
 
     def changed(self, actions: np.ndarray, state: np.ndarray) -> np.ndarray:
         """Returns actions (n, 11) for the policy's actions (n, 11) in states (n, k)."""
@@ -69,6 +78,11 @@ class SteadyRelease:
         waits = opens & ~slow & (self._waits <= LONGEST)
         actions = actions.copy()
         actions[np.ix_(stands, _MOVES)] = 0.0
+        if self._upright is not None:
+            turns, arm = self._upright.moves(opens & ~waits, holds, state)
+            actions[turns, act.ARM] = arm[turns]
+            self._waits[turns] = 1  # for the hand that turned the object to be slow again
+            waits |= turns
         actions[stands, act.GRIP] = np.where(waits, 1.0, -1.0)[stands]
         return actions
 

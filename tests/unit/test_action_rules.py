@@ -1,6 +1,7 @@
 """Policies whose grip or stop is set by a rule instead of by the network."""
 
 import dataclasses
+import math
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,8 @@ import pytest
 import tiny_policies
 import torch
 
-from skills.policies import follow, learned, steady
+from skills.core.sensors import CARRIED
+from skills.policies import follow, learned, steady, upright
 from skills.policies.follow import PathFollowing
 from skills.policies.learned import Network, NetworkActor
 from skills.policies.rules import GRIP_SENSOR, STOP_SENSOR
@@ -17,6 +19,8 @@ from tpsrl.errors import UserError
 from tpsrl.rl.policy import gaussian
 from tpsrl.rl.run import checkpoint
 from tpsrl.world import action as act
+from tpsrl.world.collision import REST
+from tpsrl.world.kinematics import cup_pose
 
 
 def with_and_without(folder: Path, skill: str, rule: str, value: float) -> tuple[Network, Network]:
@@ -88,7 +92,7 @@ def act_steadily(
 
 
 def test_the_robot_stands_still_to_release_from_a_slow_hand_and_until_the_object_lands() -> None:
-    rule = SteadyRelease(0.1, 0, LAYOUT, 2)
+    rule = SteadyRelease(0.1, 0, 0, LAYOUT, 2)
     grip, moves = act_steadily(rule, 0.5, [0.4, 0.4], [1, 1])
     assert grip.tolist() == [0.5, 0.5] and moves.all()  # nothing to release yet
     # At 30 Hz, 0.02 m a step are 0.6 m/s, and 0.003 m a step are 0.09 m/s.
@@ -105,7 +109,7 @@ def test_the_robot_stands_still_to_release_from_a_slow_hand_and_until_the_object
 
 
 def test_a_hand_that_stays_fast_releases_after_a_while_and_a_new_episode_begins_anew() -> None:
-    rule = SteadyRelease(0.1, 0, LAYOUT, 1)
+    rule = SteadyRelease(0.1, 0, 0, LAYOUT, 1)
     grips = [act_steadily(rule, -1.0, [step % 2], [1])[0].item() for step in range(40)]
     assert grips == [1.0] * steady.LONGEST + [-1.0] * (40 - steady.LONGEST)
     rule.begin(np.ones(1, bool))
@@ -115,7 +119,7 @@ def test_a_hand_that_stays_fast_releases_after_a_while_and_a_new_episode_begins_
 
 
 def test_a_hand_that_stays_near_the_goal_releases_after_a_while() -> None:
-    rule = SteadyRelease(0.1, 3, LAYOUT, 3)
+    rule = SteadyRelease(0.1, 3, 0, LAYOUT, 3)
     outside = steady.NEAR_M + 0.01
     for x in ([0.151, 0.15, 0.15], [0.151, 0.15, 0.14]):
         grip, moves = act_steadily(rule, 0.5, x, [1, 1, 1])
@@ -131,7 +135,7 @@ def test_a_hand_that_stays_near_the_goal_releases_after_a_while() -> None:
     assert act_steadily(rule, 0.5, [0.15] * 3, [1, 1, 1])[1].all()
     # A hand that is too fast waits, without a speed none does.
     for speed, grip in ((0.1, 1.0), (0.0, -1.0)):
-        rule = SteadyRelease(speed, 2, LAYOUT, 1)
+        rule = SteadyRelease(speed, 2, 0, LAYOUT, 1)
         assert [act_steadily(rule, 0.5, [x], [1])[0].item() for x in (0.1, 0.15)] == [0.5, grip]
 
 
@@ -145,6 +149,88 @@ def test_a_policy_with_a_release_speed_stands_still_to_release(tmp_path: Path) -
     assert opens.any() and not opens.all()
     assert (found[:, act.GRIP] >= 0.0).all() and not found[opens, act.ARM].any()
     np.testing.assert_array_equal(found[~opens], usual[~opens])
+
+
+UPRIGHT_LAYOUT = {
+    **LAYOUT,
+    upright.ARM: slice(4, 11),
+    CARRIED: slice(11, 17),
+    upright.TO_REST: slice(17, 20),
+}
+CENTRE, UP = np.array([0.08, 0.02, -0.03]), np.array([-0.6, 0.48, 0.64])  # in the cup's frame
+
+
+class Holding:
+    """The resting arm of a robot that stands at its goal, with an object tilted in its hand."""
+
+    def __init__(self, goal: list[float]) -> None:
+        self.joints = REST.copy()
+        tip, turn = cup_pose(REST)
+        self.goal = tip + turn @ CENTRE + goal
+
+    def seen(self, known: bool = True) -> np.ndarray:
+        """Returns the state vector (20,) with the object in the hand."""
+        tip, turn = cup_pose(self.joints)
+        to_rest = cup_pose(REST)[0] - tip
+        carried = np.r_[self.goal - tip - turn @ CENTRE, turn @ UP] if known else np.zeros(6)
+        return np.r_[turn.T @ (self.goal - tip), 1.0, self.joints, carried, to_rest]
+
+    def act(self, action: np.ndarray) -> None:
+        """Moves the arm by an action (11,)."""
+        assert np.abs(action).max() <= 1.0 and not action[act.BASE].any()
+        self.joints += action[act.ARM] * act.ARM_DELTA_RAD
+
+    @property
+    def tilt(self) -> float:
+        """Angle of what was up from the vertical, in rad."""
+        return math.acos((cup_pose(self.joints)[1] @ UP)[2])
+
+
+def released(rule: SteadyRelease, home: Holding, known: bool = True) -> int:
+    """Returns the steps of a policy that wants to release until the grip opens."""
+    rule.begin(np.ones(1, bool))
+    for step in range(400):
+        action = np.full((1, act.SIZE), 0.5)
+        action[:, act.GRIP] = -0.5 if step == 0 else 0.5
+        (done,) = rule.changed(action, home.seen(known)[None])
+        if done[act.GRIP] < 0.0:
+            return step
+        home.act(done)
+    raise AssertionError("the object was not released")
+
+
+def test_an_object_is_turned_upright_over_its_goal_before_its_release() -> None:
+    rule = SteadyRelease(0.1, 0, 80, UPRIGHT_LAYOUT, 1)
+    home = Holding([0.06, -0.05, -0.1])
+    before = home.tilt
+    steps = released(rule, home)
+    to_goal = home.seen()[UPRIGHT_LAYOUT[CARRIED]][:3]
+    assert before > 0.5 and 20 < steps < 80
+    assert home.tilt < 0.06 and math.hypot(*to_goal[:2]) < 0.02
+    # It is lifted over its goal, but not lowered.
+    assert to_goal[2] == pytest.approx(-0.1, abs=0.02)
+    low = Holding([0.0, 0.0, 0.05])
+    released(rule, low)
+    assert low.seen()[UPRIGHT_LAYOUT[CARRIED]][2] == pytest.approx(-0.02, abs=0.01)
+
+
+def test_turning_an_object_ends_early_where_it_is_of_no_use() -> None:
+    rule = SteadyRelease(0.1, 0, 80, UPRIGHT_LAYOUT, 1)
+    at_once = released(rule, Holding([0.02, 0.0, 0.0]), known=False)
+    assert at_once <= 1
+    assert released(rule, Holding([0.2, 0.0, 0.0])) <= at_once  # too far away
+    few = SteadyRelease(0.1, 0, 10, UPRIGHT_LAYOUT, 1)
+    assert 10 <= released(few, Holding([0.06, -0.05, -0.1])) <= 10 + steady.LONGEST
+    stuck = Holding([0.06, -0.05, -0.1])
+    stuck.act = lambda action: None  # type: ignore[method-assign]
+    assert released(rule, stuck) < 20
+    # A run of a plan has 200 steps.
+    late = Holding([0.06, -0.05, -0.1])
+    rule.begin(np.ones(1, bool))
+    for _ in range(190):
+        rule.changed(np.full((1, act.SIZE), 0.5), late.seen()[None])
+    action = np.full((1, act.SIZE), -0.5)
+    assert rule.changed(action, late.seen()[None])[0, act.GRIP] == -1.0
 
 
 PATH_LAYOUT = {follow.VELOCITY: slice(0, 3), follow.PATH: slice(3, 6)}

@@ -117,6 +117,13 @@ class ExportSettings:
         minimum=0,
         maximum=300,
     )
+    release_upright: int | None = config.option(
+        None,
+        "most steps in which the object is turned upright over its goal before its release; 0: "
+        "none (default: as in the checkpoint)",
+        minimum=0,
+        maximum=300,
+    )
     follow_path: int | None = config.option(
         None,
         "steps for which a robot that stays in place follows the path on its own map; 0: none "
