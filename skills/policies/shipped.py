@@ -20,7 +20,7 @@ from skills.policies.learned import Network
 from skills.policies.rules import RULES
 from tpsrl.errors import UserError, renamed
 from tpsrl.rl.run import checkpoint as checkpoints
-from tpsrl.rl.run import halving
+from tpsrl.rl.run import halving, warm_start
 from tpsrl.rl.run.checkpoint import Checkpoint
 from tpsrl.runtime import files
 from tpsrl.world import action
@@ -136,15 +136,23 @@ def _changed(
 def _further(path: str, first: Network) -> Checkpoint:
     """Loads a checkpoint whose weights are to be averaged with those of `first`.
 
+    It can lack some sensors, whose weights are then 0.
+
     Raises:
-        UserError: it is missing, or has another skill or other inputs.
+        UserError: it is missing, or has another skill, other cameras or further sensors.
     """
     field, skill = "mean_with", first.inputs.skill
     with renamed(f"skills.{skill}", field):
         where, inputs = learned.find(skill, path, field), learned.load(skill, path).inputs
-    if inputs != first.inputs:
+    found = checkpoints.load(where, "policy", field)
+    if inputs == first.inputs:
+        return found
+    if dataclasses.replace(inputs, sensors=first.inputs.sensors) != first.inputs or (
+        not first.inputs.extend(inputs)
+    ):
         raise UserError(f"{field}: {where} has other inputs than agent")
-    return checkpoints.load(where, "policy", field)
+    columns = {"state": first.inputs.places(inputs)}
+    return warm_start.widened(found, columns, {"state": first.inputs.size})
 
 
 def _card(checkpoint: Checkpoint) -> Card:

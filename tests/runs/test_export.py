@@ -3,6 +3,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from rich.console import Console
@@ -21,6 +22,8 @@ from tpsrl.rl.run import checkpoint
 from tpsrl.training.cloning import CloneSettings
 from tpsrl.training.settings import TrainingSettings
 from tpsrl.world import action
+
+FIRST_LAYER = "policy.trunk.embed.0.weight"
 
 
 def note_of(path: Path) -> dict[str, Any]:
@@ -312,6 +315,18 @@ def test_weights_of_several_policies_are_averaged(
     digests = {learned.load("pick", agent).digest for agent in (*folders, path)}
     assert len(digests) == 4
     assert shipped.check(path, "pick").sensors == learned.load("pick", path).inputs.sensors
+    # A policy without some of the sensors has weights of 0 for them.
+    more = trained(tmp_path / "more", "pick", "fetch")
+    assert export(tmp_path, f"agent={more}", f"mean_with={folders[1]}", "replace=true") == 0
+    inputs, fewer = (learned.load("pick", agent).inputs for agent in (path, folders[1]))
+    assert inputs == learned.load("pick", more).inputs and inputs.extend(fewer)
+    own = checkpoint.load(more / "checkpoints/best.safetensors").tensors[FIRST_LAYER]
+    half = checkpoint.load(path).tensors[FIRST_LAYER].float()
+    new = np.setdiff1d(np.arange(inputs.size), inputs.places(fewer))
+    torch.testing.assert_close(half[:, new], own[:, new] / 2, rtol=2e-3, atol=1e-4)
+    shared = own[:, inputs.places(fewer)] + others[0][FIRST_LAYER][:, : fewer.size]
+    found_shared = half[:, inputs.places(fewer)]
+    torch.testing.assert_close(found_shared, shared / 2, rtol=2e-3, atol=1e-4)
     # Nothing is written if the policies do not fit together.
     larger = trained(tmp_path / "larger", "pick", network=dataclasses.replace(STATE, lstm_width=16))
     full, place = trained(tmp_path / "full", "pick", "full"), trained(tmp_path / "place", "place")
