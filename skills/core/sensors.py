@@ -6,7 +6,7 @@ There are six choices:
 - "fetch": adds the laser scan and the odometry of the real robot's base, and the target in the
   base's axes, which the robot can compute from the arm's kinematics.
 - "gaze": adds to "fetch" where the object to pick (Pick) or the hand (Place) is in the head's
-  picture.
+  picture, and how the hand holds its object (Place).
 - "mapping": adds to "gaze" a path on a map that the robot builds from its head camera and laser: to
   the goal, to where the arm reaches it (Pick, Place), or to the nearest floor not yet seen, and to
   what category pictures have shown.

@@ -92,7 +92,7 @@ class Skill(abc.ABC, Generic[SettingsT, ThresholdsT, MeasuresT, MemoryT]):
     grips_by_gaps: ClassVar[bool] = False  # whether `should_be_open` reads `StepContext.gaps`
     follows_path: ClassVar[bool] = False  # whether success depends on the path along the floor
     teacher_sensors: ClassVar[tuple[str, ...]] = ()  # sensors that "teacher" adds for this skill
-    gaze_sensors: ClassVar[tuple[str, ...]] = ()  # of "gaze": a point's place in pictures
+    gaze_sensors: ClassVar[tuple[str, ...]] = ()  # that "gaze" adds for this skill
     explores: ClassVar[bool] = False  # whether "mapping" has the path on the robot's own map
     searches: ClassVar[bool] = False  # whether "mapping" explores to find a category
     surveys_floor: ClassVar[bool] = False  # whether success also depends on the size of the floor
