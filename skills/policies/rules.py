@@ -41,17 +41,17 @@ RULES = {
         "stop within {:g} m of the goal",
     ),
     "release_speed": Rule(
-        (steady.GOAL, steady.HOLDING),
+        (upright.GOAL, steady.HOLDING),
         "stands still to release, once the hand is slower than {:g} m/s",
         "release from a hand slower than {:g} m/s",
     ),
     "release_after": Rule(
-        (steady.GOAL, steady.HOLDING),
+        (upright.GOAL, steady.HOLDING),
         f"releases after {{:g}} steps within {steady.NEAR_M:g} m of the goal without coming nearer",
         "release after {:g} steps near the goal",
     ),
     "release_upright": Rule(
-        (steady.GOAL, steady.HOLDING, upright.ARM, upright.TO_REST, CARRIED),
+        (upright.GOAL, steady.HOLDING, upright.ARM, upright.TO_REST, CARRIED),
         "turns the object upright over its goal before the release, in at most {:g} steps",
         "object turned upright before release, in at most {:g} steps",
     ),

@@ -15,10 +15,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from skills.policies.upright import Upright
+from skills.policies.upright import GOAL, Upright
 from tpsrl.world import action as act
 
-GOAL = "goal_from_ee"  # sensor: vector (3,) from the end effector to the goal, in m
 HOLDING = "holding"  # sensor: whether the hand holds an object (1,)
 LONGEST = 30  # steps of waiting for the hand, after which the object is released
 LANDING = 5  # steps of standing still after a release

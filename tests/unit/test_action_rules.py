@@ -75,7 +75,7 @@ def test_the_robot_stops_and_stands_where_the_compass_shows_a_near_goal(tmp_path
     np.testing.assert_array_equal(found[1], usual[1])
 
 
-LAYOUT = {steady.GOAL: slice(0, 3), steady.HOLDING: slice(3, 4)}
+LAYOUT = {upright.GOAL: slice(0, 3), steady.HOLDING: slice(3, 4)}
 
 
 def act_steadily(
@@ -279,8 +279,8 @@ def test_a_robot_that_drives_does_not_follow_its_path() -> None:
         ("grip_within", GRIP_SENSOR),
         ("grip_beyond", GRIP_SENSOR),
         ("stop_within", STOP_SENSOR),
-        ("release_speed", steady.GOAL),
-        ("release_after", steady.GOAL),
+        ("release_speed", upright.GOAL),
+        ("release_after", upright.GOAL),
         ("follow_path", follow.PATH),
     ],
 )
