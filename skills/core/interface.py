@@ -9,7 +9,7 @@ from tpsrl.sim.base import Simulator
 from tpsrl.world.episode import Episode
 from tpsrl.world.state import WorldState
 
-FARTHEST_HELD_M = 0.25  # of a held object's centre from the cup; the longest objects have 0.14 m
+FARTHEST_HELD_M = 0.25  # of a held object's centre from the cup; the longest object is 0.25 m long
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
