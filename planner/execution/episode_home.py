@@ -8,13 +8,11 @@ import numpy as np
 from skills.core import task
 from skills.core.interface import FARTHEST_HELD_M, Grasp, SkillPolicy, sensed
 from skills.core.skill import Grip
-from skills.starts.room import hanging
 from tpsrl.errors import UserError
 from tpsrl.sim.base import Overlap, Simulator, Snapshot
 from tpsrl.world import action as action_layout
 from tpsrl.world.episode import Episode
 from tpsrl.world.geometry import quat_matrix
-from tpsrl.world.objects import object_kind
 from tpsrl.world.state import WorldState
 
 
@@ -83,8 +81,8 @@ class EpisodeHome:
             raise
         self._force_before_n = float(self.world.force_total[0])
         self.world = self._observe()
-        held = episode.held
-        self.grasp = hanging(object_kind(episode.objects[held].name)) if held >= 0 else None
+        self.begin_skill()
+        self.grasp = self._taken()
 
     def set_force_total(self, newtons: float) -> None:
         """Sets the summed force (N)."""
@@ -101,7 +99,7 @@ class EpisodeHome:
         self.world = self._observe()
 
     def _taken(self) -> Grasp | None:
-        """Returns the grasp of an object that the cup has taken in the last control step."""
+        """Returns the grasp of an object that is in the hand since the last step or reset."""
         held = int(self.world.held[0])
         if held < 0:
             return None

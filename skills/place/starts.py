@@ -19,11 +19,10 @@ def draw(base: Episode, rng: np.random.Generator, within: float = SPAWN_M) -> Dr
 def towards(
     base: Episode, goal: SkillGoal, rng: np.random.Generator, within: float = SPAWN_M
 ) -> Draw:
-    position = goal.position
-    assert position is not None
+    assert goal.position is not None
     kind = object_kind(base.objects[goal.object].name)
-    goal = dataclasses.replace(goal, grasp=hanging(kind))
-    return near(base, rng, position, goal, held=goal.object, within=within)
+    known = dataclasses.replace(goal, grasp=hanging(kind))
+    return near(base, rng, goal.position, known, held=goal.object, within=within)
 
 
 STARTS = DatasetStarts("rearrange_easy", draw, towards, draw)
