@@ -392,6 +392,7 @@ def test_stuck_noise_is_part_of_the_policy_and_its_card(
         ("pointnav", "stop_within=0.12", "stop within 0.12 m of the goal", "compass"),
         ("place", "release_speed=0.12", "once the hand is slower than 0.12 m/s", "goal_from_ee"),
         ("place", "release_after=30", "after 30 steps within 0.25 m of the goal", "goal_from_ee"),
+        ("place", "release_upright=40", "upright over its goal before the release", "goal_from_ee"),
         ("navigate", "follow_path=80", "follows its path for 80 steps", "explored_way"),
     ],
 )
@@ -404,7 +405,7 @@ def test_a_rule_is_part_of_the_policy_and_its_card(
     sensor: str,
 ) -> None:
     name, value = rule.split("=")
-    choice = "mapping" if skill == "navigate" else "habitat"
+    choice = {"navigate": "mapping", "place": "gaze"}.get(skill, "habitat")
     source = trained(tmp_path / "training", skill, choice)
     words = ["export", skill, f"out={tmp_path}/shipped"]
     assert cli.main([*words, f"agent={source}", rule]) == 0

@@ -281,6 +281,7 @@ def test_a_robot_that_drives_does_not_follow_its_path() -> None:
         ("stop_within", STOP_SENSOR),
         ("release_speed", upright.GOAL),
         ("release_after", upright.GOAL),
+        ("release_upright", upright.GOAL),
         ("follow_path", follow.PATH),
     ],
 )
@@ -288,7 +289,7 @@ def test_a_rule_without_the_needed_sensor_is_refused(
     tmp_path: Path, rule: str, sensor: str
 ) -> None:
     made, deploy = tiny_policies.policy("navigate", "fetch")
-    value = 1 if rule in {"follow_path", "release_after"} else 0.1
+    value = 1 if rule in {"follow_path", "release_after", "release_upright"} else 0.1
     path = tiny_policies.save(tmp_path / "a.safetensors", made, {**deploy, rule: value})
     with pytest.raises(UserError, match=f"has {rule}, but not the sensor {sensor}"):
         learned.load("navigate", path)
