@@ -1,9 +1,14 @@
-"""Following a path for a while, for a policy that drives and stays in place.
+"""Following a path for a while, for a policy that drives and does not arrive.
 
 A policy that turns between two obstacles, or is drawn to a goal behind a wall, moves too much to
-count as stuck (`skills.policies.stuck`), and noise does not lead it out. Where the robot has stayed
-within a square of `SQUARE_M` for `PATIENCE` steps, its base follows the path on its own map for a
-while: it turns to the next corner and drives, backwards if the corner is behind it.
+count as stuck (`skills.policies.stuck`), and noise does not lead it out. The base then follows the
+path on the robot's own map for a while: where it has stayed within a square of `SQUARE_M` for
+`PATIENCE` steps, and where its path has not become shorter for `LATE` steps.
+
+The base drives to the next corner, the slower the nearer the corner is and the more it is to the
+side, and backwards if the corner is behind it. The corners of a narrow passage are 0.1 m apart, and
+a fast base overshoots them. Where it stands against something, it turns instead of driving
+backwards, so that the camera sees what is there, or the policy drives again.
 """
 
 from collections.abc import Mapping
@@ -17,14 +22,20 @@ PATH = "explored_way"  # sensor: length of the path (1,), its next corner in the
 LONGEST = 300  # most steps of following
 PATIENCE = 40  # steps
 SQUARE_M = 0.2
-_SPEED = 0.7  # of the base, where actions are in [-1, 1]
-_TURN = 0.6  # the same for turning; also the greatest per radian off the corner
-_AHEAD_RAD = 0.5  # the base drives if the corner is this far off at most
+LATE = 45  # steps
+_SHORTER_M = 0.3  # by which a path becomes shorter with progress
+_DETOUR_M = 0.5  # by which it becomes longer in a step, when a new obstacle is seen
+# Speeds of the base are actions in [-1, 1].
+_SPEED_PER_M, _LEAST_SPEED = 2.0, 0.2  # by the distance of the corner
+_TURN_PER_RAD = 2.5
+_SLOWER = 1.5  # the base drives at cos(_SLOWER x angle) of its speed, and turns in place below 0
 _BEHIND_RAD = 1.8  # the base drives backwards if the corner is farther off than this
+_STILL = np.array([0.1, 0.1, 0.15])  # least velocity of a base that moves, in m/s and rad/s
+_STANDS = 10  # steps of standing against something
 
 
 class PathFollowing:
-    """Detects robots that stay in place, and lets their bases follow a path.
+    """Detects robots that do not advance, and lets their bases follow a path.
 
     Args:
         steps: steps for which a base follows its path
@@ -38,29 +49,64 @@ class PathFollowing:
         self._places = np.zeros((PATIENCE, num_envs, 2))
         self._seen = np.zeros(num_envs, int)  # steps since the start or the last path
         self._left = np.zeros(num_envs, int)  # further steps on the path
+        self._least = np.full(num_envs, np.inf)  # length of the path at the last progress, m
+        self._length = np.full(num_envs, np.inf)  # of the path in the previous step, m
+        self._late = np.zeros(num_envs, int)  # steps since the last progress
+        self._still = np.zeros(num_envs, int)  # steps of standing still on the path
+        self._forward = np.zeros(num_envs, bool)  # whether not to drive backwards
 
     def begin(self, homes: np.ndarray) -> None:
         """Starts an episode in the homes of a mask (n,) bool."""
-        self._seen[homes] = self._left[homes] = 0
+        self._seen[homes] = self._left[homes] = self._late[homes] = self._still[homes] = 0
+        self._forward[homes] = False
+        self._least[homes] = self._length[homes] = np.inf
 
     def changed(self, actions: np.ndarray, state: np.ndarray) -> np.ndarray:
         """Returns actions (n, 11) for the policy's actions (n, 11) in states (n, k)."""
+        length, ahead, aside = state[:, self._path].T
         self._move(state[:, self._velocity] / act.CONTROL_HZ)
         stays = (np.ptp(self._places, axis=0) < SQUARE_M).all(1) & (self._seen >= PATIENCE)
-        self._left[stays] = self._steps
+        late = self._is_late(length) & (self._left == 0) & (length > 0.0)
+        self._begin(stays | late)
+        off = np.arctan2(aside, ahead)
+        behind = (np.abs(off) > _BEHIND_RAD) & ~self._forward
+        stands = self._stands(state[:, self._velocity])
+        self._left[stands & ~behind] = self._late[stands & ~behind] = 0
+        behind &= ~stands
+        self._forward = (self._forward | stands) & (self._left > 0)
         self._seen[self._left > 0] = 0
-        length, ahead, aside = state[:, self._path].T
         follows = (self._left > 0) & (length > 0.0)
         self._left = np.maximum(self._left - 1, 0)
-        off = np.arctan2(aside, ahead)
-        behind = np.abs(off) > _BEHIND_RAD
         off = np.where(behind, np.arctan2(-aside, -ahead), off)
-        speed = np.where(np.abs(off) < _AHEAD_RAD, np.where(behind, -_SPEED, _SPEED), 0.0)
-        turn = np.clip(off, -_TURN, _TURN)
+        speed = np.clip(_SPEED_PER_M * np.hypot(ahead, aside), _LEAST_SPEED, 1.0)
+        speed *= np.maximum(np.cos(_SLOWER * off), 0.0)
+        turn = np.clip(_TURN_PER_RAD * off, -1.0, 1.0)
         actions = actions.copy()
-        actions[follows, act.BASE] = np.stack([speed, turn], axis=1)[follows]
+        drive = np.stack([np.where(behind, -speed, speed), turn], axis=1)
+        actions[follows, act.BASE] = drive[follows]
         actions[follows, act.STOP] = -1.0
         return actions
+
+    def _begin(self, homes: np.ndarray) -> None:
+        """Begins to follow the paths in the homes of a mask (n,) bool."""
+        self._left[homes], self._late[homes] = self._steps, 0
+
+    def _stands(self, velocity: np.ndarray) -> np.ndarray:
+        """Returns which bases (n,) stand still on their paths, by velocities (n, 3)."""
+        still = (np.abs(velocity) < _STILL).all(1) & (self._left > 0)
+        self._still = np.where(still, self._still + 1, 0)
+        stands = self._still >= _STANDS
+        self._still[stands] = 0
+        return stands
+
+    def _is_late(self, length: np.ndarray) -> np.ndarray:
+        """Returns which paths (n,) of a length in m have not become shorter for `LATE` steps."""
+        shorter = length < self._least - _SHORTER_M
+        progress = shorter | (length > self._length + _DETOUR_M) | np.isinf(self._least)
+        self._least = np.where(progress, length, self._least)
+        self._length = length.copy()
+        self._late = np.where(progress, 0, self._late + 1)
+        return self._late >= LATE
 
     def _move(self, step: np.ndarray) -> None:
         """Updates poses and places by the motions (n, 3) of the bases in a step, m and rad."""

@@ -246,31 +246,64 @@ def drive(
     return [*found[0, act.BASE].tolist(), float(found[0, act.STOP])]
 
 
+POLICY = [0.5, 0.5, 0.5]  # base and stop
+
+
 def test_a_robot_that_stays_in_place_follows_its_path_for_a_while() -> None:
-    rule = PathFollowing(3, PATH_LAYOUT, 1)
-    policy, turning = [0.5, 0.5, 0.5], (0.1, 0.0, 2.0)
+    rule = PathFollowing(4, PATH_LAYOUT, 1)
+    turning = (0.1, 0.0, 2.0)
     for _ in range(follow.PATIENCE - 1):
-        assert drive(rule, turning, (5.0, 1.0, 0.0)) == policy
-    ahead, right, behind = (5.0, 1.0, 0.0), (5.0, 0.0, -1.0), (5.0, -1.0, 0.1)
-    assert drive(rule, turning, ahead) == [0.7, 0.0, -1.0]
-    assert drive(rule, turning, right) == [0.0, -0.6, -1.0]
-    back, turn, stop = drive(rule, turning, behind)
-    assert back == -0.7 and turn == pytest.approx(-0.1, abs=0.01) and stop == -1.0
+        assert drive(rule, turning, (5.0, 1.0, 0.0)) == POLICY
+    # It drives slowly to a near corner, and turns to one beside it.
+    ahead, near, right, behind = (1.0, 0.0), (0.3, 0.0), (0.0, -1.0), (-1.0, 0.1)
+    assert drive(rule, turning, (5.0, *ahead)) == [1.0, 0.0, -1.0]
+    assert drive(rule, turning, (5.0, *near)) == [0.6, 0.0, -1.0]
+    assert drive(rule, turning, (5.0, *right)) == [0.0, -1.0, -1.0]
+    back, turn, stop = drive(rule, turning, (5.0, *behind))
+    assert back == pytest.approx(-0.99, abs=0.01) and turn == pytest.approx(-0.25, abs=0.01)
+    assert stop == -1.0
     for _ in range(follow.PATIENCE - 1):
-        assert drive(rule, turning, ahead) == policy
+        assert drive(rule, turning, (5.0, *ahead)) == POLICY
     # At the end of its path a robot turns to its goal, and nothing changes.
-    assert drive(rule, turning, (0.0, 0.0, 0.0)) == policy
+    assert drive(rule, turning, (0.0, 0.0, 0.0)) == POLICY
 
 
 def test_a_robot_that_drives_does_not_follow_its_path() -> None:
     rule = PathFollowing(3, PATH_LAYOUT, 1)
-    for velocity in [(0.5, 0.0, 0.0)] * 60 + [(0.0, -0.5, 0.0)] * 60:
-        assert drive(rule, velocity, (5.0, 1.0, 0.0)) == [0.5, 0.5, 0.5]
+    for i, velocity in enumerate([(0.5, 0.0, 0.0)] * 60 + [(0.0, -0.5, 0.0)] * 60):
+        assert drive(rule, velocity, (5.0 - 0.02 * i, 1.0, 0.0)) == POLICY
     # Backwards after half a turn is onwards.
     rule.begin(np.ones(1, bool))
     forward, turn, backward = (0.225, 0.0, 0.0), (0.0, 0.0, 2.5 * np.pi), (-0.225, 0.0, 0.0)
-    for velocity in [forward] * 20 + [turn] * 12 + [backward] * 20:
-        assert drive(rule, velocity, (5.0, 1.0, 0.0)) == [0.5, 0.5, 0.5]
+    for i, velocity in enumerate([forward] * 20 + [turn] * 12 + [backward] * 20):
+        assert drive(rule, velocity, (5.0 - 0.02 * i, 1.0, 0.0)) == POLICY
+
+
+def test_a_robot_that_drives_and_does_not_advance_follows_its_path() -> None:
+    rule = PathFollowing(2, PATH_LAYOUT, 1)
+    # It drives to and fro; the length of its path varies by less than 0.3 m.
+    velocities = [(0.6, 0.0, 0.0)] * 20 + [(-0.6, 0.0, 0.0)] * 20
+    for i in range(follow.LATE):
+        assert drive(rule, velocities[i % 40], (5.0 + 0.1 * (i % 2), 1.0, 0.0)) == POLICY
+    for _ in range(2):
+        assert drive(rule, velocities[0], (5.0, 1.0, 0.0)) == [1.0, 0.0, -1.0]
+    assert drive(rule, velocities[0], (5.0, 1.0, 0.0)) == POLICY
+    # A detour that is found on the way begins anew.
+    rule.begin(np.ones(1, bool))
+    for i in range(2 * follow.LATE - 10):
+        length = 5.0 if i < follow.LATE - 5 else 7.0
+        assert drive(rule, velocities[i % 40], (length, 1.0, 0.0)) == POLICY
+
+
+def test_a_robot_that_backs_against_something_turns_round() -> None:
+    rule = PathFollowing(100, PATH_LAYOUT, 1)
+    still, behind = (0.0, 0.0, 0.0), (5.0, -1.0, 0.0)
+    for _ in range(follow.PATIENCE - 1):
+        assert drive(rule, still, behind) == POLICY
+    moves = [drive(rule, still, behind)[:2] for _ in range(20)]
+    assert moves[0] == [-1.0, 0.0] and moves[12] == [0.0, 1.0]
+    # Where it cannot turn either, its policy drives again.
+    assert drive(rule, still, behind) == POLICY
 
 
 @pytest.mark.parametrize(
