@@ -57,7 +57,7 @@ RULES = {
     ),
     "follow_path": Rule(
         (stuck.VELOCITY, follow.PATH),
-        "follows its path for {:g} steps where it stays in place",
-        "path followed for {:g} steps after staying in place",
+        "follows its path for {:g} steps where it does not advance",
+        "path followed for {:g} steps without progress",
     ),
 }
