@@ -41,8 +41,8 @@ class Deployment:
     called, `release_speed` the speed of the hand in m/s below which an object is released,
     `release_after` the steps near the goal after which it is (`skills.policies.steady`),
     `release_upright` the most steps in which it is turned upright before
-    (`skills.policies.upright`), `follow_path` the steps for which a robot that stays in place
-    follows its path (`skills.policies.follow`); 0 for none.
+    (`skills.policies.upright`), `follow_path` the steps for which a robot that does not
+    advance follows its path (`skills.policies.follow`); 0 for none.
     """
 
     inputs: PolicyInputs

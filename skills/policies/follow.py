@@ -67,11 +67,13 @@ class PathFollowing:
         self._move(state[:, self._velocity] / act.CONTROL_HZ)
         stays = (np.ptp(self._places, axis=0) < SQUARE_M).all(1) & (self._seen >= PATIENCE)
         late = self._is_late(length) & (self._left == 0) & (length > 0.0)
-        self._begin(stays | late)
+        begins = stays | late
+        self._left[begins], self._late[begins] = self._steps, 0
         off = np.arctan2(aside, ahead)
         behind = (np.abs(off) > _BEHIND_RAD) & ~self._forward
         stands = self._stands(state[:, self._velocity])
-        self._left[stands & ~behind] = self._late[stands & ~behind] = 0
+        ends = stands & ~behind
+        self._left[ends] = self._late[ends] = 0
         behind &= ~stands
         self._forward = (self._forward | stands) & (self._left > 0)
         self._seen[self._left > 0] = 0
@@ -87,10 +89,6 @@ class PathFollowing:
         actions[follows, act.STOP] = -1.0
         return actions
 
-    def _begin(self, homes: np.ndarray) -> None:
-        """Begins to follow the paths in the homes of a mask (n,) bool."""
-        self._left[homes], self._late[homes] = self._steps, 0
-
     def _stands(self, velocity: np.ndarray) -> np.ndarray:
         """Returns which bases (n,) stand still on their paths, by velocities (n, 3)."""
         still = (np.abs(velocity) < _STILL).all(1) & (self._left > 0)
@@ -102,7 +100,7 @@ class PathFollowing:
     def _is_late(self, length: np.ndarray) -> np.ndarray:
         """Returns which paths (n,) of a length in m have not become shorter for `LATE` steps."""
         shorter = length < self._least - _SHORTER_M
-        progress = shorter | (length > self._length + _DETOUR_M) | np.isinf(self._least)
+        progress = shorter | (length > self._length + _DETOUR_M)
         self._least = np.where(progress, length, self._least)
         self._length = length.copy()
         self._late = np.where(progress, 0, self._late + 1)
