@@ -58,11 +58,11 @@ class Caster:
         Raises:
             UserError: a visible geom is not a plane, sphere, capsule, cylinder or box.
         """
-        self._kinds = np.asarray(kinds, dtype=np.int32).copy()
-        shown = np.ones(len(self._kinds), bool) if visible is None else np.asarray(visible, bool)
-        if shown.shape != self._kinds.shape:
-            raise UserError(f"visible: expected {self._kinds.shape}, got {shown.shape}")
-        for kind in np.unique(self._kinds[shown]):
+        self.kinds = np.asarray(kinds, dtype=np.int32).copy()
+        shown = np.ones(len(self.kinds), bool) if visible is None else np.asarray(visible, bool)
+        if shown.shape != self.kinds.shape:
+            raise UserError(f"visible: expected {self.kinds.shape}, got {shown.shape}")
+        for kind in np.unique(self.kinds[shown]):
             if kind not in KINDS.values():
                 raise unknown("geom type", kind, [f"{v} ({k})" for k, v in KINDS.items()])
         self.visible = np.flatnonzero(shown).astype(np.int32)
@@ -90,7 +90,7 @@ class Caster:
             fov_deg: horizontal field of view; pixels are square.
         """
         _depth(
-            self._kinds,
+            self.kinds,
             self.visible,
             pos,
             mat,
@@ -130,7 +130,7 @@ class Caster:
         if ids is not None:
             ids.fill(-1)
         cast(
-            self._kinds,
+            self.kinds,
             self.visible if visible is None else visible,
             pos,
             mat,
@@ -213,7 +213,7 @@ def cast(
             centre[i] = value
         centre[2] = -centre[2]
         if kind != PLANE:
-            radius = _bounding_radius(kind, size[g])
+            radius = bounding_radius(kind, size[g])
             z = centre[2]
             if (
                 z < -radius
@@ -255,7 +255,8 @@ def cast(
 
 
 @njit(**_JIT)
-def _bounding_radius(kind: int, size: Any) -> float:
+def bounding_radius(kind: int, size: Any) -> float:
+    """Returns the radius (m) of a sphere around the centre that contains a geom, not a plane."""
     if kind == BOX:
         return math.sqrt(size[0] ** 2 + size[1] ** 2 + size[2] ** 2)
     if kind == CYLINDER:

@@ -182,8 +182,8 @@ class MujocoSimulator:
         out = np.empty((len(env_ids), LASER_RAYS), dtype=np.float32)
         for row, env in enumerate(env_ids):
             one = self.homes[env]
-            base = one.data.xpos[self._base_body], one.data.xmat[self._base_body].reshape(3, 3)
-            geoms = one.data.geom_xpos, one.data.geom_xmat, one.model.geom_size
+            base = one.xpos[self._base_body], one.xmat[self._base_body].reshape(3, 3)
+            geoms = one.geom_pos, one.geom_mat, one.geom_size
             self._laser.ranges(*geoms, *base, out[row])
         return out
 
