@@ -64,10 +64,14 @@ class HandFields:
     def __init__(self, num_homes: int) -> None:
         self._origin = np.zeros((num_homes, 3))
         self._distance = np.full((num_homes, _SIDE, _SIDE, _SIDE), np.inf, np.float32)
+        # Cup and base of the last result of each home, which is asked for twice in a step.
+        self._asked = np.full((num_homes, 6), np.nan)
+        self._found = np.zeros((num_homes, 4))
 
     def set(self, home: int, field: HandField) -> None:
         """Sets the field of a home."""
         self._origin[home], self._distance[home] = field.origin, field.distance
+        self._asked[home] = np.nan
 
     def ahead(self, homes: np.ndarray, cup: np.ndarray, base: np.ndarray) -> np.ndarray:
         """Returns the distances left from cups (n, 3), and the next waypoints.
@@ -83,7 +87,8 @@ class HandFields:
         """
         homes = np.asarray(homes, dtype=np.int64)
         cup, base = (np.ascontiguousarray(values, np.float64) for values in (cup, base))
-        return _ahead_of(self._distance, self._origin, homes, cup, base)
+        known = self._asked, self._found
+        return _ahead_of(self._distance, self._origin, *known, homes, cup, base)
 
 
 @njit(cache=True)
@@ -179,29 +184,45 @@ def _block(
 def _ahead_of(
     distance: np.ndarray,
     origin: np.ndarray,
+    asked: np.ndarray,
+    found: np.ndarray,
     homes: np.ndarray,
     cup: np.ndarray,
     base: np.ndarray,
 ) -> np.ndarray:
     out = np.zeros((len(homes), 4))
-    cell, at = np.empty(3, np.int64), np.empty(3)
     for n in range(len(homes)):
-        field, low = distance[homes[n]], origin[homes[n]]
-        left = _begin(field, low, cup[n], cell)
-        if not np.isfinite(left):
-            continue
-        if field[cell[0], cell[1], cell[2]] < NEAR * CELL_M:
-            for axis in range(3):
-                cell[axis] = CELLS
-        else:
-            for _ in range(AHEAD):
-                _descend(field, cell)
-        for axis in range(3):
-            at[axis] = low[axis] + cell[axis] * CELL_M - cup[n, axis]
-        c, s = np.cos(base[n, 2]), np.sin(base[n, 2])
-        out[n, 0] = left
-        out[n, 1], out[n, 2], out[n, 3] = c * at[0] + s * at[1], c * at[1] - s * at[0], at[2]
+        home = homes[n]
+        same = True
+        for k in range(3):
+            same = same and asked[home, k] == cup[n, k] and asked[home, 3 + k] == base[n, k]
+        if not same:
+            asked[home, :3], asked[home, 3:] = cup[n], base[n]
+            _ahead(distance[home], origin[home], cup[n], base[n], found[home])
+        out[n] = found[home]
     return out
+
+
+@njit(cache=True)
+def _ahead(
+    field: np.ndarray, low: np.ndarray, cup: np.ndarray, base: np.ndarray, out: np.ndarray
+) -> None:
+    """Writes a row of the result of `HandFields.ahead`."""
+    out[:] = 0.0
+    cell, at = np.empty(3, np.int64), np.empty(3)
+    left = _begin(field, low, cup, cell)
+    if not np.isfinite(left):
+        return
+    if field[cell[0], cell[1], cell[2]] < NEAR * CELL_M:
+        for axis in range(3):
+            cell[axis] = CELLS
+    else:
+        for _ in range(AHEAD):
+            _descend(field, cell)
+    for axis in range(3):
+        at[axis] = low[axis] + cell[axis] * CELL_M - cup[axis]
+    c, s = np.cos(base[2]), np.sin(base[2])
+    out[0], out[1], out[2], out[3] = left, c * at[0] + s * at[1], c * at[1] - s * at[0], at[2]
 
 
 @njit(cache=True)
