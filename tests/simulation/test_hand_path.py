@@ -33,6 +33,24 @@ def left(of: HandField, *cups: tuple[float, float, float]) -> np.ndarray:
     return fields.ahead(homes, np.array(cups), np.zeros((len(cups), 3)))
 
 
+def test_a_new_field_replaces_what_is_known_of_a_cup() -> None:
+    fields, cup = HandFields(2), np.array([[0.6, 0.0, 0.0]])
+    base = np.zeros((1, 3))
+    for boxes in (NONE, WALL, NONE):
+        fields.set(0, field(*boxes))
+        for at in (cup, cup, cup + 0.1, cup):
+            np.testing.assert_array_equal(
+                fields.ahead(np.zeros(1, int), at, base), left(field(*boxes), *at)
+            )
+    straight, turned = (
+        fields.ahead(np.zeros(1, int), cup, np.array([[0.0, 0.0, yaw]]))[0]
+        for yaw in (0.0, np.pi / 2)
+    )
+    assert straight[1] < -0.1
+    left_m, ahead, aside, up = straight
+    np.testing.assert_allclose(turned, (left_m, aside, -ahead, up), atol=1e-9)
+
+
 def shortest(blocked: np.ndarray) -> np.ndarray:
     """Returns distances in metres to the middle cell, computed with a heap."""
     found = np.full(blocked.shape, np.inf)
