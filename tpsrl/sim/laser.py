@@ -64,6 +64,7 @@ class Laser:
         return out
 
 
+# Compiled as the caster is, so that ranges are those of its depth pictures to the last bit.
 @njit(cache=True, fastmath=True, error_model="numpy")
 def _scan(
     kinds: np.ndarray,
@@ -78,6 +79,7 @@ def _scan(
     stretch: np.ndarray,
     out: np.ndarray,
 ) -> None:
+    """Writes the ranges of one scan; see `Laser.ranges`."""
     eye, camera = np.empty(3), np.empty((3, 3))
     for k in range(3):
         eye[k] = base_pos[k]
